@@ -83,6 +83,7 @@ from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
+from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import RequestTracing, TraceFile
 from tensorgate.gateway.transport.http_exchange import HttpExchange
@@ -270,8 +271,11 @@ class App:
         sockets: Sockets | None = None,
         restarts: Mapping[str, int] = NOTHING,
         read: Callable[[], Config] | None = None,
+        limits: LimitTable | None = None,
     ) -> None:
+        """`limits` is where several processes count the calls that they let in."""
         self._say = say
+        self._limits = limits
         self._plugged_in = kinds
         self._authorization: Any = (None, (), None)
         self._kinds = kinds = config.extended(kinds)
@@ -372,7 +376,7 @@ class App:
         authorization = (config.auth, config.rate_limits, config.limits.max_elements)
         if authorization != self._authorization:  # else what was counted of callers goes on
             self._authorization = authorization
-            self.service.authorizer, self.router.access = authorizer_of(config, self.router.models_behind)
+            self.service.authorizer, self.router.access = authorizer_of(config, self.router.models_behind, self._limits)
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)

@@ -60,6 +60,7 @@ MAX_WAIT_S: Final = 5.0
 none, and a door that is to replace one that serves lets that serve; one that follows a door that has fallen waits only
 MAX_NEXT_WAIT_S, for its engine is there or is down."""
 MAX_NEXT_WAIT_S: Final = 0.5
+RETRY_S: Final = 1.0
 MAX_SILENCE_S: Final = 5.0
 """An engine that says nothing for longer hangs: no traffic should come."""
 ReadText = Callable[[str], Config]
@@ -95,7 +96,8 @@ class Door:
         self._config = config
         self._kinds = kinds = config.extended(kinds)
         self._read_text = read_text
-        self._text = ""
+        self._followed = ("", 0)
+        self._slot = role.slot
         self._authorization: Any = (None, (), None)
         self._access: AccessRules | None = None
         options = config.dialects()
@@ -125,7 +127,7 @@ class Door:
         self.service.trim = trim_memory
         self.service.started = True
         self._shared = SharedState(role.shared)
-        self._limits = LimitTable(self._shared.rate_limits, self._shared.fd, role.row, self._shared.doors * 2)
+        self._limits = LimitTable.of(self._shared, role.row)
         self._limits.forget_row()
         self._spread = Spread(self._shared, role.row, role.door_socket)
         self._sockets = Sockets.inherited(role.http, role.metrics, role.grpc)
@@ -213,12 +215,23 @@ class Door:
         self.service.online = state.online
         if state.log_settings != self.service.logs.settings():
             self.service.logs.change(state.log_settings)
-        if state.configuration and state.configuration != self._text:
-            self._text = state.configuration
-            try:
-                self._take_over(self._read_text(state.configuration))
-            except ConfigError as error:  # the engine has taken it, so it is this door's program that is older
-                log.error("the engine's configuration cannot be read: %s", error)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Take over the engine's configuration, unless that is done; again a second later where it cannot be."""
+        state = self.service.state
+        if state is None or not state.configuration:
+            return
+        wanted = (state.configuration, state.reloads)
+        if wanted == self._followed:
+            return
+        try:
+            self._take_over(self._read_text(state.configuration))
+        except (ConfigError, OSError, ValueError) as error:  # a file that is being replaced, or an older program here
+            log.error("door %s goes by its old configuration, the engine's cannot be read: %s", self._slot, error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._follow)
+        else:
+            self._followed = wanted
 
     def _take_over(self, config: Config) -> None:
         """All that a configuration says of calls, as far as it takes effect without a restart."""
@@ -226,8 +239,8 @@ class Door:
         self.service.admin = AdminKey(config.admin) if config.admin else None
         authorization = (config.auth, config.rate_limits, config.limits.max_elements)
         if authorization != self._authorization:
-            self._authorization = authorization
             self.service.authorizer, self._access = authorizer_of(config, self._engine.models_behind, self._limits)
+            self._authorization = authorization
         self._engine.take_over(config, self._access)
         self._ports.limit(config)
         self.service.reconfigure(config)

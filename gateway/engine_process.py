@@ -122,6 +122,7 @@ class EngineProcess:
         self._number = 0
         self._first_text = text
         self._text = ""
+        self._reloads = 0
         self._looking: asyncio.Task[None] | None = None
         app.on_take_over = self._take_over
 
@@ -155,6 +156,7 @@ class EngineProcess:
     def _take_over(self, config: Config) -> None:
         """Another configuration is in force: doors get its text."""
         self._text = self._text_of(config) or self._text
+        self._reloads += 1
         self._publish_changes()
 
     def _text_of(self, config: Config) -> str:
@@ -179,6 +181,7 @@ class EngineProcess:
             unready,
             self._serving(),
             dict(service.logs.settings()),
+            self._reloads,
             self._text,
         )
         if state == self._published:
@@ -213,6 +216,7 @@ class EngineProcess:
             tuple([serial for model, serial in self._known.items() if not model.is_ready()]),
             self._serving(),
             dict(service.logs.settings()),
+            self._reloads,
             self._text,
         )
 

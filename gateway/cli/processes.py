@@ -52,6 +52,7 @@ from tensorgate.gateway.cli.supervisor import (
 from tensorgate.gateway.config.resources import Processes
 from tensorgate.gateway.crossing.role import Role
 from tensorgate.gateway.crossing.shared_state import SharedState
+from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.transport.sockets import Sockets
 
 HAND_ON: Final = signal.SIGUSR2
@@ -392,6 +393,7 @@ class ProcessGroup:
         place = child.place
         if place.kind == "door":
             self._state.clear(child.row)
+            LimitTable.of(self._state, child.row).forget_row()
         if child in self._leaving:
             self._leaving.remove(child)
         elif place.next is child:

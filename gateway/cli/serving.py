@@ -25,9 +25,11 @@ from tensorgate.gateway.config import Config, ConfigError, load_text
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.role import Role
+from tensorgate.gateway.crossing.shared_state import SharedState
 from tensorgate.gateway.door import Door
 from tensorgate.gateway.engine_process import LOOK_EVERY_S, EngineProcess
 from tensorgate.gateway.models.changes import effective
+from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.transport.sockets import Sockets, addresses, bound, bound_for_doors
 
 MAX_LEAVE_S: Final = 2.0
@@ -96,8 +98,10 @@ def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Re
 
 async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
     supervisor = os.getppid()
+    limits = LimitTable.of(SharedState(role.shared), None)
+    limits.forget_row()
     try:
-        app = App(config, kinds, log, None, role.restarts or {DEVICE_LOST: 0}, read)
+        app = App(config, kinds, log, None, role.restarts or {DEVICE_LOST: 0}, read, limits)
     except ImportError as error:
         log(str(error))
         return 1

@@ -297,6 +297,8 @@ class State(Message, tag=37):
     serving: tuple[str, ...]
     """Public names, those of routes among them, to which traffic should come."""
     log_settings: dict[str, bool | int | str]
+    reloads: int
+    """How often a configuration was taken over: the files that it names may be others, though its text is not."""
     configuration: str
     """The YAML in force, "" as long as it is the one that everybody has started with."""
 

@@ -29,9 +29,14 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final
 
+import numpy as np
+
+from tensorgate.gateway.crossing.shared_state import SharedState
+
 WINDOW: Final = 16
 """Slots in which a key may be."""
-MAX_SLOTS: Final = 10_000
+_MAX_AHEAD_S: Final = 60.0
+"""Times of other processes are a moment apart from ours, and no more."""
 _HEADER_BYTES: Final = 64
 _SECRET_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
@@ -51,17 +56,25 @@ class LimitTable:
         self._row = row
         self._rows = rows
         self._slot_bytes = -(-(_COUNTS_AT + _COUNT.size * rows) // 8) * 8
-        self._slots = min(MAX_SLOTS, (len(memory) - _HEADER_BYTES) // self._slot_bytes)
+        self._slots = (len(memory) - _HEADER_BYTES) // self._slot_bytes
         with self._locked():
             if memory[:_SECRET_BYTES] == bytes(_SECRET_BYTES):
                 memory[:_SECRET_BYTES] = secrets.token_bytes(_SECRET_BYTES)
         self._secret = bytes(memory[:_SECRET_BYTES])
 
+    @classmethod
+    def of(cls, shared: SharedState, row: int | None) -> LimitTable:
+        """The table in what doors share, for the door of a row; None: for the engine, whose row is after theirs."""
+        rows = 2 * shared.doors
+        return cls(shared.rate_limits, shared.fd, rows if row is None else row, rows + 1)
+
     def forget_row(self) -> None:
-        """A process begins in its row: what the one before it had under way is over."""
+        """The row's process is gone, or begins: what was under way in it is over."""
+        start = _COUNTS_AT + _COUNT.size * self._row
+        size = self._slots * self._slot_bytes
+        slots = np.frombuffer(self._memory, np.uint8, size, _HEADER_BYTES).reshape(self._slots, self._slot_bytes)
         with self._locked():
-            for slot in range(self._slots):
-                _COUNT.pack_into(self._memory, self._at(slot) + _COUNTS_AT + _COUNT.size * self._row, 0)
+            slots[:, start : start + _COUNT.size] = 0
 
     def key(self, limit: str, key: str) -> bytes:
         """What finds the slot of one of a limit's keys."""
@@ -77,9 +90,12 @@ class LimitTable:
             if at is None:
                 return 1 / rate
             level, then, _ = _NUMBERS.unpack_from(self._memory, at + _DIGEST_BYTES)
-            level = min(size, level + max(0.0, now - then) * rate) if then and math.isfinite(level) else size
+            if not then or not then < now + _MAX_AHEAD_S:
+                level, then = size, now
+            level = min(size, level + max(0.0, now - then) * rate) if math.isfinite(level) else size
             if level < least:
                 return (least - level) / rate
+            now = max(now, then)  # another process may have come in between
             _NUMBERS.pack_into(self._memory, at + _DIGEST_BYTES, level - cost, now, now)
         return 0.0
 
@@ -131,7 +147,7 @@ class LimitTable:
                 free = each
                 break
             used = _NUMBERS.unpack_from(memory, each + _DIGEST_BYTES)[2]
-            if not used < now:  # no time that was
+            if not used < now + _MAX_AHEAD_S:  # no time that was
                 used = -math.inf
             if used < oldest and not self._running(each):
                 free, oldest = each, used

@@ -82,13 +82,12 @@ class Concurrent:
         self._most = most
         self._running: dict[str, int] = {}
 
-    def has_room(self, key: str) -> bool:
-        """Whether another one may begin."""
-        return self._running.get(key, 0) < self._most
-
     def enter(self, key: str) -> Callable[[], None]:
-        """Count one that begins -> what to call when it ends."""
-        self._running[key] = self._running.get(key, 0) + 1
+        """Count one that begins -> what to call when it ends. Raises RateLimited."""
+        running = self._running.get(key, 0)
+        if running >= self._most:
+            raise RateLimited(_AT_A_TIME, RETRY_AFTER_S)
+        self._running[key] = running + 1
         return lambda: self._leave(key)
 
     def _leave(self, key: str) -> None:
@@ -107,10 +106,6 @@ class SharedConcurrent:
         self._name = f"{limit} concurrent"
         self._most = most
         self._clock = clock
-
-    def has_room(self, key: str) -> bool:
-        """Whether another one may begin: `enter` has the last word."""
-        return True
 
     def enter(self, key: str) -> Callable[[], None]:
         """Count one that begins -> what to call when it ends. Raises RateLimited."""
@@ -157,15 +152,19 @@ class Limit:
     def enter(self, call: Call) -> Callable[[], None] | None:
         """Count a call -> what to call when it ends, if anything. Raises RateLimited."""
         key = self._key(call)
-        if self._concurrent is not None and not self._concurrent.has_room(key):
-            raise RateLimited(_AT_A_TIME, RETRY_AFTER_S)
-        if self._bytes is not None:
-            self._bytes.take(key, 0, 0)  # before a request is counted that is refused for its bytes
-        if self._requests is not None:
-            self._requests.take(key, 1, 1)
-        if self._bytes is not None:
-            self._bytes.take(key, len(call.body), 0)
-        return None if self._concurrent is None else self._concurrent.enter(key)
+        leave = None if self._concurrent is None else self._concurrent.enter(key)
+        try:
+            if self._bytes is not None:
+                self._bytes.take(key, 0, 0)  # before a request is counted that is refused for its bytes
+            if self._requests is not None:
+                self._requests.take(key, 1, 1)
+            if self._bytes is not None:
+                self._bytes.take(key, len(call.body), 0)
+        except RateLimited:
+            if leave is not None:
+                leave()
+            raise
+        return leave
 
     def count_rows(self, call: Call, requests: Sequence[InferRequest]) -> None:
         """Take the rows of requests. Raises RateLimited."""

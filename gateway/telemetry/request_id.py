@@ -6,6 +6,7 @@ is. Others are made: unique to the process by a counter, among processes by rand
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Callable
@@ -31,4 +32,18 @@ def maker() -> Callable[[], str]:
     return chain.from_iterable(blocks).__next__
 
 
-new: Final = maker()
+class _Maker:
+    """Makes ids for this process. A fork, which a supervised worker is, begins with other random bytes."""
+
+    def __init__(self) -> None:
+        self.renew()
+        os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self._make = maker()
+
+    def __call__(self) -> str:
+        return self._make()
+
+
+new: Final[Callable[[], str]] = _Maker()

@@ -126,7 +126,7 @@ class Host:
 
     def state(self, number: int, writer: TensorWriter) -> State:
         views = tuple(view_message(view, serial, writer) for serial, view in self.views.items())
-        return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), {}, "")
+        return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), {}, 0, "")
 
     async def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> None:
         if isinstance(message, RelayPage):
