@@ -70,13 +70,14 @@ ReadText = Callable[[str], Config]
 class DoorService(Service):
     """Answers calls by the engine's process. `state` is what that has said last; None while it is away."""
 
+    shared: SharedState
     state: State | None = None
     heard_at = -math.inf
     """When the engine has asked last what was counted, which it does twice a second, by `time.monotonic()`."""
 
     @property
     def ready(self) -> bool:
-        """Whether the engine is, and lives, and this door goes on."""
+        """Whether the engine is, and lives, all doors have found it, and this one goes on."""
         return self.state is not None and self.state.ready and self._goes_on()
 
     def serves(self, name: str) -> bool:
@@ -86,7 +87,7 @@ class DoorService(Service):
         return self.ready
 
     def _goes_on(self) -> bool:
-        return not self.draining and time.monotonic() - self.heard_at <= MAX_SILENCE_S
+        return not self.draining and time.monotonic() - self.heard_at <= MAX_SILENCE_S and self.shared.are_linked()
 
 
 class Door:
@@ -126,7 +127,7 @@ class Door:
         self.service.observer = self._observer
         self.service.trim = trim_memory
         self.service.started = True
-        self._shared = SharedState(role.shared)
+        self._shared = self.service.shared = SharedState(role.shared)
         self._limits = LimitTable.of(self._shared, role.row)
         self._limits.forget_row()
         self._spread = Spread(self._shared, role.row, role.door_socket)
@@ -208,6 +209,7 @@ class Door:
 
     def _on_state(self, state: State | None) -> None:
         self.service.state = state
+        self._shared.set_linked(self._spread.row, linked=state is not None)
         if state is None:
             return
         self.service.heard_at = time.monotonic()

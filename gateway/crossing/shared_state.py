@@ -9,6 +9,7 @@
     24       offset of the rate-limit region, uint64  "
     32       its size, uint64                         "
     64       alive[row]                               the row's door; the supervisor once that door is gone
+    then     linked[row]                              the row's door
     then     open[listener][row]                      the row's door
     then     taken[listener][row]                     the row's door
     then     given[listener][from row][to row]        the door of `from row`
@@ -20,7 +21,7 @@ while it still finishes what it has, the next door of its slot counts in the oth
 
 `open` counts the connections that a door has, `given` those that it has handed to another one, `taken` those that were
 handed to it and that it has received. A door's load is what it has and what is on its way to it: open + all that was
-given to it - taken.
+given to it - taken. `linked` says that its calls find the engine.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Final
 import numpy as np
 
 MAGIC: Final = b"TGSHARED"
-VERSION: Final = 1
+VERSION: Final = 2
 RATE_LIMIT_BYTES: Final = 4 << 20
 """The size of the rate-limit region. Pages that nobody uses cost nothing."""
 _HEADER: Final = struct.Struct("<8sIIIIQQ")
@@ -55,6 +56,8 @@ class SharedState:
         self.doors: int = rows // 2
         self._alive = self._cells(_HEADER_BYTES, rows)
         before = _HEADER_BYTES + self._alive.nbytes
+        self._linked = self._cells(before, rows)
+        before += self._linked.nbytes
         self._open = self._cells(before, listeners, rows)
         before += self._open.nbytes
         self._taken = self._cells(before, listeners, rows)
@@ -78,7 +81,7 @@ class SharedState:
 
     def begin(self, row: int) -> None:
         """A door's start: it has nothing, and what was on its way to the one before it in this row is lost."""
-        self._alive[row] = 0
+        self._alive[row] = self._linked[row] = 0
         self._open[:, row] = 0
         self._taken[:, row] = self._given[:, :, row].sum(axis=1)
 
@@ -94,6 +97,14 @@ class SharedState:
     def is_alive(self, row: int) -> bool:
         """Whether the row's door takes connections from others."""
         return bool(self._alive[row])
+
+    def set_linked(self, row: int, *, linked: bool) -> None:
+        """Whether calls at the row's door find the engine."""
+        self._linked[row] = linked
+
+    def are_linked(self) -> bool:
+        """Whether calls find the engine at whichever door takes them."""
+        return bool((self._linked >= self._alive).all())
 
     def set_open(self, listener: int, row: int, count: int) -> None:
         """How many connections the row's door has."""
@@ -123,5 +134,5 @@ class SharedState:
 
 def _region(listeners: int, rows: int) -> int:
     """Where the rate-limit region begins."""
-    cells = rows + 2 * listeners * rows + listeners * rows * rows
+    cells = 2 * rows + 2 * listeners * rows + listeners * rows * rows
     return -(-(_HEADER_BYTES + cells * _CELL.itemsize) // _PAGE) * _PAGE

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -25,6 +27,16 @@ _PER_STEP: Final = 64
 """How many connections are accepted before the loop does something else."""
 _PAUSE_S: Final = 1.0
 """How long nothing is accepted where the process has no descriptors left. asyncio waits as long."""
+_SO_ATTACH_FILTER: Final = 26
+"""Linux's own, which Python's socket module does not name."""
+_INSTRUCTION: Final = struct.Struct("HBBI")
+_NO_SYN: Final = (
+    (0x30, 0, 0, 13),  # load the byte of flags of TCP's header
+    (0x45, 0, 1, 0x02),  # where SYN is not among them, skip one
+    (0x06, 0, 0, 0),  # drop it
+    (0x06, 0, 0, 0xFFFF),  # pass it
+)
+"""A classic BPF program: code, jump if true, jump if false, operand."""
 
 Connect = Callable[[], asyncio.BaseProtocol]
 """Makes the protocol of a new connection."""
@@ -73,7 +85,7 @@ class _Server:
     def close(self, *, hand_on: bool) -> None:
         """See Listening."""
         if not hand_on:
-            _shut(self._sock)
+            shut(self._sock)
         self._server.close()
 
 
@@ -121,10 +133,11 @@ class Acceptor:
             self._pause.cancel()
         self._loop.remove_reader(self._sock)
         if not hand_on:
+            _turn_away(self._sock)
             with contextlib.suppress(OSError):
                 while (connection := self._next()) is not None:
                     self.take(connection)
-            _shut(self._sock)
+            shut(self._sock)
         self._sock.close()
 
     def _accept(self) -> None:
@@ -169,7 +182,20 @@ class Acceptor:
             self._share.update()
 
 
-def _shut(sock: socket.socket) -> None:
+def _turn_away(sock: socket.socket) -> None:
+    """Nobody new begins to connect, for as long as it takes to accept who has: closing resets what waits. A client that
+    comes meanwhile asks again a second later, when nobody is there.
+    """
+    if sock.family == socket.AF_UNIX:
+        return
+    program = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*each) for each in _NO_SYN))
+    with contextlib.suppress(OSError):
+        sock.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_NO_SYN), ctypes.addressof(program))
+        )
+
+
+def shut(sock: socket.socket) -> None:
     """Nobody accepts at the address any more, whoever holds the same socket."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -23,15 +23,17 @@ def test_the_layout_is_the_documented_one() -> None:
     assert (magic, version, listeners, rows, size) == (MAGIC, VERSION, 3, 4, RATE_LIMIT_BYTES)
     assert start % 4096 == 0 < start
     state.set_alive(1, alive=True)
+    state.set_linked(2, linked=True)
     state.set_open(2, 3, 7)
     state.take(2, 3)
     state.give(2, 3, 1, 5)
-    cells = struct.unpack("<76q", os.pread(state.fd, 76 * 8, 64))
+    cells = struct.unpack("<80q", os.pread(state.fd, 80 * 8, 64))
     assert {index: value for index, value in enumerate(cells) if value} == {
         1: 1,
-        4 + 2 * 4 + 3: 7,
-        4 + 12 + 2 * 4 + 3: 1,
-        4 + 24 + 2 * 16 + 3 * 4 + 1: 5,
+        4 + 2: 1,
+        8 + 2 * 4 + 3: 7,
+        8 + 12 + 2 * 4 + 3: 1,
+        8 + 24 + 2 * 16 + 3 * 4 + 1: 5,
     }
     state.rate_limits[:3] = b"abc"
     assert os.pread(state.fd, 3, start) == b"abc"
@@ -48,6 +50,25 @@ def test_what_one_writes_another_reads() -> None:
     other.clear(0)
     assert not one.is_alive(0)
     assert one.open(1) == [0] * 4
+
+
+def test_all_are_linked_once_every_living_door_is() -> None:
+    one, other = two()
+    assert one.are_linked()  # nobody takes a call yet
+    for row in (0, 1):
+        one.set_alive(row, alive=True)
+    one.set_linked(0, linked=True)
+    assert not one.are_linked()
+    other.set_linked(1, linked=True)
+    assert one.are_linked()
+    one.set_linked(1, linked=False)
+    assert not other.are_linked()
+    one.clear(1)
+    assert one.are_linked()
+    one.set_linked(0, linked=True)
+    one.begin(0)  # its process is another one, which has not found the engine yet
+    one.set_alive(0, alive=True)
+    assert not one.are_linked()
 
 
 def test_another_layout_is_refused() -> None:

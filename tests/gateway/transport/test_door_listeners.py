@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from tensorgate.gateway.config import load_config
 from tensorgate.gateway.config.listeners import Listen, Listener
 from tensorgate.gateway.crossing.shared_state import SharedState
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
+from tensorgate.gateway.transport import acceptor
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 from tensorgate.gateway.transport.http_server import HttpLimits, HttpListener, probe_page
@@ -138,3 +141,32 @@ async def test_an_app_at_unix_sockets(app: App, tmp_path: Path) -> None:
             await App(app.config, registries()).start()
     await app.drain()
     assert not any(path.exists() for path in paths)
+
+
+async def test_who_connects_while_a_port_closes_is_served_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last connection that is accepted and the end of the socket, a client that begins is not reset."""
+    address = Listen(http=(Listener(bind="127.0.0.1:0"),))
+    state = SharedState.create(1, 1)
+    with bound_for_doors(address, 1) as ((sockets,)):
+        spread = Spread(state, 0, lambda row: Path(f"/nowhere/{row}"))
+        http, _ = listeners()
+        await http.start(sockets.http[0], spread.share(0))
+        port = sockets.http[0].getsockname()[1]
+        late: list[socket.socket] = []
+        shut = acceptor.shut
+
+        def begin_late(sock: socket.socket) -> None:
+            late.append(socket.socket())
+            late[0].setblocking(False)
+            assert late[0].connect_ex(("127.0.0.1", port)) == errno.EINPROGRESS
+            shut(sock)
+
+        monkeypatch.setattr(acceptor, "shut", begin_late)
+        with socket.create_connection(("127.0.0.1", port)) as waiting:
+            waiting.setblocking(False)
+            await http.stop()
+            loop = asyncio.get_running_loop()
+            assert await loop.sock_recv(waiting, 100) == b""  # it was accepted, and ended as idle ones are
+        (client,) = late
+        with client, pytest.raises(ConnectionRefusedError):
+            await loop.sock_sendall(client, b"GET")
