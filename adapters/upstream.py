@@ -29,21 +29,6 @@ _KINDS: Final[Mapping[Code, Callable[[str], GatewayError]]] = {
 }
 """A code -> its kind. What is left is between the gateway and that server, and no fault of the caller's."""
 
-_CODES: Final[Mapping[int, Code]] = {
-    400: Code.INVALID_ARGUMENT,
-    404: Code.NOT_FOUND,
-    408: Code.DEADLINE_EXCEEDED,
-    409: Code.ALREADY_EXISTS,
-    412: Code.FAILED_PRECONDITION,
-    413: Code.RESOURCE_EXHAUSTED,
-    429: Code.RESOURCE_EXHAUSTED,
-    499: Code.CANCELLED,
-    501: Code.UNIMPLEMENTED,
-    502: Code.UNAVAILABLE,
-    503: Code.UNAVAILABLE,
-    504: Code.DEADLINE_EXCEEDED,
-}
-"""HTTP status -> code; whatever else is no success is internal. 502 is a proxy's."""
 _MAX_TEXT: Final = 4096
 
 
@@ -54,7 +39,7 @@ def failure(code: Code, text: str) -> GatewayError:
 
 def http_failure(reply: Reply, text: str = "") -> GatewayError:
     """An HTTP answer that is no success: its status tells the kind, `error` in its JSON the text if none is given."""
-    return failure(_CODES.get(reply.http_status, Code.INTERNAL), text or http_text(reply))
+    return failure(errors.code_of(reply.http_status) or Code.INTERNAL, text or http_text(reply))
 
 
 def http_text(reply: Reply) -> str:

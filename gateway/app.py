@@ -68,6 +68,7 @@ from tensorgate.gateway.models.loader import LoadComputation, LoadReport, Reposi
 from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
@@ -112,7 +113,9 @@ def registries() -> Registries:
     with_client = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
     for name, kind in backends.items():
         if kind.options_by_dialects is not None:
-            backends[name] = replace(kind, options=kind.options_by_dialects(with_client))
+            kind = backends[name] = replace(kind, options=kind.options_by_dialects(with_client))
+        if kind.servers is not None:
+            backends[name] = replace(kind, server_options=kind.servers.options_by_dialects(with_client))
     return Registries(dialects, backends, _imported(OPS), user_ops.load)
 
 
@@ -232,20 +235,34 @@ def _repository(
 
 
 def catalog(
-    config: Config, kinds: Registries, say: Say = lambda line: None, validate: Validate | None = None
+    config: Config,
+    kinds: Registries,
+    say: Say = lambda line: None,
+    validate: Validate | None = None,
+    servers: ServerCatalog | None = None,
 ) -> Catalog:
-    """The models of the YAML, and those of the folders that it names; `say` hears what these ignore."""
+    """The models of the YAML, and those of the folders and servers that it names; `say` hears what these ignore.
+    `servers` are those that are asked already.
+    """
     validate = validate or model_validator(kinds)
     form = next(kind.repository for kind in kinds.dialects.values() if kind.repository is not None)
-    written = YamlCatalog(config, form.read_override, validate)
-    folders = [folder.path for folder in config.repositories]
-    if not folders:
-        return written
+    catalogs: list[Catalog] = [YamlCatalog(config, form.read_override, validate)]
 
     def read_folder(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
         return form.read_folder(folder, configuration, name, say)
 
-    return Catalogs(written, FolderCatalog(folders, folder_reader(form.read_override, read_folder), validate))
+    if folders := [folder.path for folder in config.repositories]:
+        catalogs.append(FolderCatalog(folders, folder_reader(form.read_override, read_folder), validate))
+    if config.upstreams:
+        catalogs.append(servers or server_catalog(config, kinds, validate))
+    return catalogs[0] if len(catalogs) == 1 else Catalogs(*catalogs)
+
+
+def server_catalog(config: Config, kinds: Registries, validate: Validate) -> ServerCatalog:
+    """The models of the servers that the section `upstreams` names."""
+    open_server = next(kind.servers.open for kind in kinds.backends.values() if kind.servers is not None)
+    servers = {name: open_server(options, kinds.client) for name, options in config.upstreams.items()}
+    return ServerCatalog(servers, validate, config.source.parent)
 
 
 def _shared_memory(config: Config) -> SharedMemory:
@@ -298,7 +315,8 @@ class App:
         self._cache = cache = ResponseCache()
         meters = Meters(self.tracing)
         self._validate = model_validator(kinds)
-        models = catalog(config, kinds, say, self._validate)
+        self._servers = server_catalog(config, kinds, self._validate) if config.upstreams else None
+        models = catalog(config, kinds, say, self._validate, self._servers)
         self.repository = _repository(config, kinds, models, self._validate, self._load_model, meters, cache)
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
@@ -311,7 +329,7 @@ class App:
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
         memory = _shared_memory(config)
         description = ServerDescription(NAME, __version__, _public_configuration(config), memory.works)
-        self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory)
+        self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory, self._servers)
         self.metrics = MetricsCollector(
             engine,
             counting,
@@ -368,7 +386,7 @@ class App:
             self._validate = model_validator(kinds)
         self._kinds = kinds
         self._ops = config.ops
-        return catalog(config, kinds, self._say, self._validate)
+        return catalog(config, kinds, self._say, self._validate, self._servers)
 
     def _take_over(self, config: Config) -> None:
         """All that a configuration says and that is no model, as far as it takes effect without a restart."""
@@ -377,6 +395,7 @@ class App:
         if authorization != self._authorization:  # else what was counted of callers goes on
             self._authorization = authorization
             self.service.authorizer, self.router.access = authorizer_of(config, self.router.models_behind, self._limits)
+        self.router.forwards = self.service.authorizer is None or not self.service.authorizer.counts_tensors
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
@@ -428,11 +447,15 @@ class App:
         self._loop = asyncio.get_running_loop()
         on_lost_device(self._note_loss)
         await self.repository.load_all(report)
+        if self._servers is not None:
+            await asyncio.gather(*await self.repository.follow(self._servers, report))
         self.service.started = True
         self.reloads.loaded.set()
         if self.config.reload.watch:
             self._tasks.append(asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds)))
         self._tasks.append(asyncio.ensure_future(self.repository.keep_retrying(report)))
+        if self._servers is not None:
+            self._tasks.append(asyncio.ensure_future(self.repository.keep_following(self._servers, report)))
         if self.config.model_control.mode == "poll":
             self._tasks.append(asyncio.ensure_future(self.repository.keep_polling(report)))
 
@@ -474,6 +497,8 @@ class App:
             async with asyncio.timeout(grace + 1):
                 await self.ports.stop(grace + 0.5)
                 await self.repository.close()
+                if self._servers is not None:
+                    await self._servers.close()
                 await asyncio.to_thread(self.tracing.close)
         except TimeoutError:
             return False

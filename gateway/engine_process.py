@@ -325,7 +325,7 @@ class EngineProcess:
 def _end(call: int, outcome: object) -> RelayEnd:
     assert isinstance(outcome, CallOutcome)  # noqa: S101
     question = outcome.question
-    view = question.view if type(question) is InferRequest else None
+    view = question.view if type(question) is InferRequest else outcome.forwarded
     return RelayEnd(
         call,
         outcome.code,

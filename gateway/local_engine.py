@@ -35,6 +35,7 @@ from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.meters import model_counts
 from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.telemetry.tracing import RequestTracing
 
@@ -48,7 +49,10 @@ class LocalEngine:
         router: Router,
         tracing: RequestTracing | None = None,
         memory: SharedMemory | None = None,
+        servers: ServerCatalog | None = None,
     ) -> None:
+        """`servers` are others, whose models are served here."""
+        self._servers = servers if servers is not None and servers.is_open else None
         self._repository = repository
         self._router = router
         self._tracing = tracing or RequestTracing()
@@ -56,6 +60,7 @@ class LocalEngine:
         self.regions: Regions = memory
         self.resolve = router.resolve
         self.resolver = router.resolver
+        self.check_forward = router.check_forward
         self.names = router.names
         self.is_complete = repository.all_available
         self._answers: Mapping[type, Callable[[Any], Any]] = {
@@ -74,6 +79,18 @@ class LocalEngine:
             RegisterRegion: lambda question: asyncio.to_thread(memory.register, question),
             UnregisterRegion: memory.unregister,
         }
+
+    @property
+    def discovers(self) -> bool:
+        """See contract.engine.Engine."""
+        return self._servers is not None
+
+    async def discover(self, name: str) -> bool:
+        """See contract.engine.Engine."""
+        if self._servers is None or self._router.is_public(name) or not await self._servers.find(name):
+            return False
+        await asyncio.shield(self._repository.admit(name, lambda report: None))
+        return name in self._repository.snapshot.models
 
     def ask(self, question: Any) -> Any:
         return self._answers[type(question)](question)

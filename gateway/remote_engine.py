@@ -23,6 +23,8 @@ from tensorgate.gateway.security.access import AccessRules
 class RelayedRegions:
     """Memory that callers share is the engine's: a call that names some is answered there."""
 
+    in_use = False
+
     def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
         raise MustRelay
 
@@ -95,9 +97,19 @@ class RemoteEngine:
 
     def resolver(self, call: Call) -> DoorResolution | None:
         """What resolves for this call in particular; None where `resolve` does for all calls."""
-        if self._router.routes or self._router.access is not None:
-            return DoorResolution(self, self._router, call)
-        return None
+        return None if self._router.resolver(call) is None else DoorResolution(self, self._router, call)
+
+    @property
+    def discovers(self) -> bool:
+        """The engine looks for models itself."""
+        return False
+
+    async def discover(self, name: str) -> bool:
+        """Nothing is looked for here."""
+        return False
+
+    def check_forward(self, call: Call, ref: ModelRef) -> None:
+        """Such questions are relayed in any case."""
 
     def ask(self, question: Any) -> NoReturn:
         """Questions are relayed with the calls that ask them."""

@@ -24,25 +24,37 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
 
 from tensorgate.gateway.config import Config
 from tensorgate.gateway.contract.call import Call, MustOffload, MustRelay, Reply
-from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse, ModelRef
+from tensorgate.gateway.contract.canonical import (
+    Answers,
+    InferRequest,
+    InferResponse,
+    ModelRef,
+    ModelView,
+    MustForward,
+    OutgoingSpan,
+)
 from tensorgate.gateway.contract.dialect import Endpoint, Resolve
 from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer
 from tensorgate.gateway.contract.errors import (
     Code,
     GatewayError,
     Internal,
+    LabelNotFound,
     ModelDecoupled,
     ModelFailed,
+    ModelNotFound,
     ModelUnavailable,
     NotOneAnswer,
     Unauthenticated,
     Unknown,
+    code_of,
 )
 from tensorgate.gateway.contract.questions import (
     InferTogether,
@@ -58,6 +70,7 @@ from tensorgate.gateway.contract.questions import (
     ServerMetadata,
     ServerReady,
     SetOnline,
+    asked_model,
 )
 from tensorgate.gateway.contract.tensor import BYTES
 from tensorgate.gateway.monitoring.metrics import CallCounting, CallSeries
@@ -66,7 +79,7 @@ from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import Authorizer
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
-from tensorgate.gateway.telemetry.call_record import CallRecord
+from tensorgate.gateway.telemetry.call_record import NO_OUTGOING_SPAN, CallRecord
 from tensorgate.gateway.telemetry.logs import Logs
 
 log = logging.getLogger(__name__)
@@ -181,8 +194,8 @@ class Service:
                 self._enter(endpoint, call)
             try:
                 question = outcome.question = self._decode_at_once(endpoint, call, resolve)
-            except MustOffload:
-                question = outcome.question = await self._decode_in_thread(endpoint, call, resolve)
+            except (MustOffload, ModelNotFound, LabelNotFound) as why:
+                question = outcome.question = await self._decode_again(why, endpoint, call, resolve)
             if type(question) is InferRequest:
                 if self.authorizer is not None:
                     self.authorizer.admit(call, question)
@@ -199,12 +212,20 @@ class Service:
             outcome.code = outcome.reply_code = Code.OK
         except ConnectionError:
             raise
-        except MustRelay:
-            calls = await self._relayed(outcome, send, accepted)
+        except (MustForward, MustRelay) as elsewhere:
+            calls = await self._answered_elsewhere(outcome, elsewhere, send, accepted)
         except Exception as error:
             await _done(send(_seen(outcome, self._failed(outcome, error))))
         finally:
             self._report(outcome, calls)
+
+    async def _answered_elsewhere(
+        self, outcome: CallOutcome, elsewhere: MustForward | MustRelay, send: Send, accepted: Accepted | None
+    ) -> CallSeries | None:
+        """Pass a call on as it is -> the series where it counts."""
+        if isinstance(elsewhere, MustForward):
+            return await self._forwarded(outcome, elsewhere.view, send)
+        return await self._relayed(outcome, send, accepted)
 
     async def _relayed(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> CallSeries | None:
         """Pass a call on to the engine's process, and its replies to the caller -> the series where it counts."""
@@ -226,6 +247,43 @@ class Service:
         if not model:
             return None
         return self._metrics.calls[call.dialect, call.transport, model, version, outcome.endpoint.method]
+
+    async def _forwarded(self, outcome: CallOutcome, view: ModelView, send: Send) -> CallSeries:
+        """Have the server that computes a model answer the call, and pass its replies on -> the series where it counts.
+
+        A call that asks for no inference counts as any other one: by no model.
+        """
+        call, endpoint, forwarder = outcome.call, outcome.endpoint, view.forwarder
+        outcome.forwarded = view
+        calls = self._metrics.calls[call.dialect, call.transport, view.name, view.version, endpoint.method]
+        outgoing: OutgoingSpan = NO_OUTGOING_SPAN
+        try:
+            if forwarder is None:
+                raise Internal
+            if self.authorizer is not None:
+                self.authorizer.admit_whole(call, view.name)
+            if (call_record := outcome.call_record) is not None:
+                call_record.submitted(view)
+                outgoing = call_record.upstream(call.raw_target)
+            begun = time.perf_counter()
+            calls.decoded(begun - outcome.begun)
+            outcome.code = outcome.reply_code = Code.OK
+            streams = endpoint.stream in ("server", "bidi")
+            async with aclosing(forwarder.forward(call, outgoing.headers, streams=streams)) as replies:
+                async for reply in replies:
+                    outcome.answered = time.perf_counter()
+                    if code := reply.grpc_code or code_of(reply.http_status):
+                        outcome.code = outcome.reply_code = code
+                    outcome.has_replied = True
+                    await _done(send(_seen(outcome, reply)))
+            outcome.model_seconds = outcome.answered - begun
+        except ConnectionError:
+            raise
+        except Exception as error:
+            await _done(send(_seen(outcome, self._failed(outcome, error))))
+        finally:
+            outgoing.end(failed=outcome.code is not Code.OK)
+        return calls
 
     def _enter(self, endpoint: Endpoint, call: Call) -> None:
         """Check a call by the authorizer, or where there is none by the administrator's key. Raises what refuses it."""
@@ -280,6 +338,18 @@ class Service:
         if len(call.body) >= LARGE_BODY_BYTES or "content-encoding" in call.headers:
             raise MustOffload
         return endpoint.decode(call, resolve)
+
+    async def _decode_again(self, why: Exception, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
+        """Read in a thread what is long, and anew what asks for a model that another server turns out to have."""
+        while True:
+            if isinstance(why, (ModelNotFound, LabelNotFound)) and not (
+                self._engine.discovers and await self._engine.discover(why.name)
+            ):
+                raise why
+            try:
+                return await self._decode_in_thread(endpoint, call, resolve)
+            except (ModelNotFound, LabelNotFound) as error:
+                why = error
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
@@ -448,13 +518,15 @@ class Service:
     async def _answer(self, outcome: CallOutcome, question: Any) -> Reply:
         """Look up, or do, what a question asks that is no inference of one model, and encode the answer.
 
-        Raises MustRelay where that is not for this process.
+        Raises MustRelay, or MustForward, where that is not for this process.
         """
         endpoint, call, call_record = outcome.endpoint, outcome.call, outcome.call_record
         if self.relay is not None and type(question) not in ANSWERED_BY_DOORS:
             raise MustRelay
         if self.authorizer is not None:
             self.authorizer.admit(call, question)
+        if (ref := asked_model(question)) is not None:
+            await self._check_forward(call, ref)
         if type(question) is InferTogether:
             for request in question.requests:
                 request.cancellation.request_id = call.request_id
@@ -470,6 +542,12 @@ class Service:
             reply: Reply = await self._in_thread(endpoint.encode, answer, question)
             return reply
         return endpoint.encode(answer, question)
+
+    async def _check_forward(self, call: Call, ref: ModelRef) -> None:
+        """Raise MustForward for a question of a model that another server answers by itself."""
+        if self._engine.discovers:
+            await self._engine.discover(ref.name)
+        self._engine.check_forward(call, ref)
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""

@@ -37,7 +37,14 @@ class GrpsClient(ABC):
     """What the `Client` of grps servers is over both transports: the protocol does not describe a model's tensors."""
 
     streams: Final = "server"
+    stateful: Final = False
     platform: Final = "grps"
+
+    def listing(self) -> Ask | None:
+        return None
+
+    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+        return None
 
     def questions(self) -> Sequence[Ask]:
         return ()

@@ -37,6 +37,7 @@ class V2HttpClient:
 
     transport: Final = "http"
     streams: Final = "server"
+    stateful: Final = True
     platform: Final = "open_inference"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -48,6 +49,19 @@ class V2HttpClient:
 
     def is_ready(self, reply: Reply) -> bool:
         return reply.http_status == 200
+
+    def listing(self) -> Ask | None:
+        return Ask("/v2/repository/index", (b'{"ready": true}',), headers={"Content-Type": "application/json"})
+
+    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+        if reply.http_status in _MISSING:
+            return None
+        if reply.http_status != 200:
+            raise http_failure(reply)
+        try:
+            return tuple(dict.fromkeys(str(each["name"]) for each in orjson.loads(whole(reply))))
+        except (ValueError, KeyError, TypeError):
+            raise broken("repository index") from None
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(self._path, method="GET"), Ask(f"{self._path}/config", method="GET"))

@@ -49,6 +49,7 @@ class V2GrpcClient:
 
     transport: Final = "grpc"
     streams: Final = "bidi"
+    stateful: Final = True
     platform: Final = "open_inference"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -63,6 +64,16 @@ class V2GrpcClient:
         if reply.grpc_code:
             return False
         return bool(parse("inference.ModelReadyResponse", whole(reply)).ready)
+
+    def listing(self) -> Ask | None:
+        body = message("inference.RepositoryIndexRequest")(ready=True).SerializeToString()
+        return Ask(f"{_SERVICE}RepositoryIndex", (body,))
+
+    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+        if reply.grpc_code is Code.UNIMPLEMENTED:
+            return None
+        index = parsed("inference.RepositoryIndexResponse", reply)
+        return tuple(dict.fromkeys(each.name for each in index.models))
 
     def questions(self) -> Sequence[Ask]:
         return (self._about("ModelMetadata"), self._about("ModelConfig"))

@@ -34,6 +34,7 @@ class TfsHttpClient:
 
     transport: Final = "http"
     streams: Final = "no"
+    stateful: Final = False
     platform: Final = "tf_serving"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -52,6 +53,12 @@ class TfsHttpClient:
             return False
         versions = _parsed(reply).get("model_version_status", ())
         return any(version.get("state") == "AVAILABLE" for version in versions)
+
+    def listing(self) -> Ask | None:
+        return None
+
+    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+        return None
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(f"{self._path}/metadata", method="GET"),)

@@ -41,6 +41,7 @@ class TfsGrpcClient:
 
     transport: Final = "grpc"
     streams: Final = "no"
+    stateful: Final = False
     platform: Final = "tf_serving"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -66,6 +67,12 @@ class TfsGrpcClient:
             return False
         status = parsed("tensorflow.serving.GetModelStatusResponse", reply)
         return any(version.state == _AVAILABLE for version in status.model_version_status)
+
+    def listing(self) -> Ask | None:
+        return None
+
+    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+        return None
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(_METADATA, (self._metadata,)),)

@@ -128,6 +128,7 @@ def load(
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
         parts=first.parts,
+        forwarder=first.forwarder,
     )
 
 

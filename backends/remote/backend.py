@@ -21,13 +21,23 @@ from tensorgate.backends.execution.rows import Rows, check_rows, join_rows, size
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
 from tensorgate.backends.remote.connection import HttpConnection
+from tensorgate.backends.remote.forwarding import RemoteForwarder, may_forward
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
-from tensorgate.backends.remote.options import RemoteOptions, UpstreamAccess, UpstreamOptions, access_of, remote_options
+from tensorgate.backends.remote.options import (
+    RemoteOptions,
+    UpstreamAccess,
+    UpstreamOptions,
+    access_of,
+    remote_options,
+    server_options,
+)
 from tensorgate.backends.remote.pool import Pool, collect
+from tensorgate.backends.remote.server import RemoteServer
 from tensorgate.backends.remote.tensor_mapping import TensorNames
-from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
+from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend, ServerKind
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
+from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.tensor import Array, Tensors
 from tensorgate.gateway.contract.upstream import Ask, Await, Client, Clients, Description, UpstreamModel
 
@@ -43,6 +53,7 @@ class RemoteBackend(RequestBackend):
     """
 
     device: Device
+    forwarder: Forwarder | None
 
     def __init__(self, source: ModelSource) -> None:
         options: RemoteOptions = source.options
@@ -53,6 +64,7 @@ class RemoteBackend(RequestBackend):
         self._in, self._out = TensorNames("inputs", upstream.inputs), TensorNames("outputs", upstream.outputs)
         self._renames = bool(upstream.inputs or upstream.outputs)
         self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream), source.name))
+        self._pools: dict[str, Pool] = {client.transport: self._pool}
         try:
             declared = source.inputs and source.outputs
             described = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
@@ -71,8 +83,14 @@ class RemoteBackend(RequestBackend):
         except futures.CancelledError:  # the loop is about to end, and closes nothing any more
             raise
         except BaseException:
-            on_loop(self._pool.close())
+            on_loop(self._close())
             raise
+        self.forwarder = None
+        if may_forward(source, client, upstream):
+            if (other := upstream.other) is not None:
+                beside = _client(source.clients, other, source.name)
+                self._pools[beside.transport] = on_loop(_open(beside, other, access_of(other), source.name))
+            self.forwarder = RemoteForwarder(self._pools, upstream, source.name, options.in_flight)
         self._specs = {spec.name: spec for spec in self.outputs}
         self._fitting: set[tuple[Any, ...]] = set()
         self._all: tuple[str, ...] = tuple(self._specs) if source.outputs else ()
@@ -85,7 +103,11 @@ class RemoteBackend(RequestBackend):
         return self._pool.is_ready()
 
     def close(self) -> None:
-        self._on_loop(self._pool.close())
+        self._on_loop(self._close())
+
+    async def _close(self) -> None:
+        for pool in self._pools.values():
+            await pool.close()
 
     async def infer_each(
         self, requests: Sequence[InferRequest]
@@ -288,4 +310,5 @@ KIND = BackendKind(
     describe=_describe,
     collect=collect,
     options_by_dialects=remote_options,
+    servers=ServerKind(server_options, RemoteServer),
 )

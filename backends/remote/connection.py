@@ -78,6 +78,7 @@ class HttpConnection:
         self._headers = dict(access.headers)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
+            auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BYTES,
             skip_auto_headers=("User-Agent",),

@@ -66,20 +66,25 @@ class UpstreamTls(Options):
 _DEFAULT_TLS = UpstreamTls.model_validate({})
 
 
-class UpstreamOptions(Options):
-    """The server that computes a model."""
+class ServerOptions(Options):
+    """Another server, and how it is asked."""
 
     dialect: str = Field(description="What it speaks.")
     transport: Literal["grpc", "http"] = Field("grpc", description="Over what.")
     address: str | tuple[str, ...] = Field(
         min_length=1, description="HOST:PORT, or several of servers that are alike: those that are well share the load."
     )
-    model: str = Field("", description="What the model is called there; by default as here.")
-    version: int | None = Field(None, ge=0, description="Which version; null leaves that to the server.")
-    label: str | None = Field(None, description="A version label in place of a version, where the dialect has them.")
-    signature: str = Field("", description="Which of its signatures, where the dialect has them; empty: its default.")
-    inputs: dict[str, str] = Field(default_factory=dict, description="An input's name here -> its name there.")
-    outputs: dict[str, str] = Field(default_factory=dict, description="An output's name here -> its name there.")
+    other_address: str | tuple[str, ...] = Field(
+        (),
+        description="HOST:PORT, or several, of the same server over the other transport: calls in its own dialect that "
+        "come over that are passed on there.",
+    )
+    forward: bool = Field(
+        True,
+        description="Whether calls in its own dialect are passed on as they are, so that all its versions, labels, "
+        "signatures and methods answer: where its name and tensors are the same here, and nothing is batched, queued "
+        "by rules or cached.",
+    )
     timeout_ms: int = Field(0, ge=0, description="How long a call may take at most; 0: as long as its caller waits.")
     max_answer_bytes: int = Field(1 << 30, ge=1, lt=2**31, description="The largest answer that is read.")
     tls: bool | UpstreamTls = Field(False, description="Whether connections are encrypted, and how.")
@@ -91,10 +96,10 @@ class UpstreamOptions(Options):
         description="Sent with every call: HTTP headers or gRPC metadata, in lower case. Secrets as {env: NAME}.",
     )
 
-    @field_validator("address")
+    @field_validator("address", "other_address")
     @classmethod
     def _has_ports(cls, value: str | tuple[str, ...], info: ValidationInfo) -> str | tuple[str, ...]:
-        if info.data.get("transport") == "grpc":
+        if (info.data.get("transport") == "grpc") == (info.field_name == "address"):
             for address in (value,) if isinstance(value, str) else value:
                 host_and_port(address)
         return value
@@ -103,6 +108,40 @@ class UpstreamOptions(Options):
     def addresses(self) -> tuple[str, ...]:
         """`address`, one or several."""
         return (self.address,) if isinstance(self.address, str) else self.address
+
+
+class UpstreamOptions(ServerOptions):
+    """The server that computes a model."""
+
+    model: str = Field("", description="What the model is called there; by default as here.")
+    version: int | None = Field(None, ge=0, description="Which version; null leaves that to the server.")
+    label: str | None = Field(None, description="A version label in place of a version, where the dialect has them.")
+    signature: str = Field("", description="Which of its signatures, where the dialect has them; empty: its default.")
+    inputs: dict[str, str] = Field(default_factory=dict, description="An input's name here -> its name there.")
+    outputs: dict[str, str] = Field(default_factory=dict, description="An output's name here -> its name there.")
+
+    @property
+    def other(self) -> UpstreamOptions | None:
+        """The same over the other transport; None where that has no address."""
+        if not self.other_address:
+            return None
+        transport = "http" if self.transport == "grpc" else "grpc"
+        return self.model_copy(update={"transport": transport, "address": self.other_address, "other_address": ()})
+
+
+class ModelServerOptions(ServerOptions):
+    """A server whose models are served here under their own names."""
+
+    models: Literal["all"] | tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        "all", description="Which of them: all, also those that it gets later, or these."
+    )
+    refresh_seconds: float = Field(
+        10,
+        gt=0,
+        allow_inf_nan=False,
+        description="How often a server that can say which models it has is asked; and for how long a name that it "
+        "does not have is refused without asking it again.",
+    )
 
 
 class RemoteOptions(Options):
@@ -131,6 +170,14 @@ def remote_options(dialects: tuple[str, ...]) -> type[RemoteOptions]:
     return options
 
 
+# Never stale: as above.
+@lru_cache(maxsize=8)
+def server_options(dialects: tuple[str, ...]) -> type[ModelServerOptions]:
+    """ModelServerOptions of a server that speaks one of these dialects."""
+    options: type[ModelServerOptions] = _narrowed(ModelServerOptions, dialect=Literal[dialects])
+    return options
+
+
 def _narrowed(options: type[Options], **types: Any) -> Any:
     """The same options, with other types of some fields."""
     fields: dict[str, Any] = {name: (kind, copy(options.model_fields[name])) for name, kind in types.items()}
@@ -147,7 +194,7 @@ class UpstreamAccess:
     server_name: str = ""
 
 
-def access_of(upstream: UpstreamOptions) -> UpstreamAccess:
+def access_of(upstream: ServerOptions) -> UpstreamAccess:
     """Reads files. Raises ValueError that names what is missing or cannot be used."""
     headers = tuple([(name, _value(name, value)) for name, value in upstream.headers.items()])
     if upstream.tls is False:

@@ -25,7 +25,7 @@ def contradictions(data: Any, classes: type[Config]) -> Iterator[tuple[Loc, str]
     reports everything.
     """
     models = _mapping(_mapping(data).get("models"))
-    elsewhere = bool(_sequence(_mapping(data).get("repositories")))
+    elsewhere = bool(_sequence(_mapping(data).get("repositories")) or _mapping(_mapping(data).get("upstreams")))
     if not elsewhere:
         yield from _no_models(data)
         yield from _unknown_loads(_mapping(_mapping(data).get("model_control")), models)

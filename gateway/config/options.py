@@ -99,6 +99,8 @@ class Config(Section):
     """Operators of your own for preprocess and postprocess: a name -> file.py:Class, relative to this file."""
     repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Folders of further models: a folder each, named like the model."""
+    upstreams: dict[PublicName, Options] = Field(default_factory=dict)
+    """Other servers by a name of yours, whose models are served here under their own names."""
     model_control: ModelControl = ModelControl()
     """Which models are loaded, and who decides."""
     admin: Admin | None = None
@@ -229,6 +231,8 @@ def _config_class(tables: Tables) -> type[Config]:
         "metrics": (metrics, _described(Config, "metrics", default=metrics())),
         "models": (dict[PublicName, some_model(registries)], _like(Config, "models")),  # type: ignore[misc]
     }
+    for server in [each.server_options for each in registries.backends.values() if each.server_options is not None]:
+        fields["upstreams"] = (dict[PublicName, server], _like(Config, "upstreams"))  # type: ignore[valid-type]
     for name, kind in registries.dialects.items():
         required = any(field.is_required() for field in kind.options.model_fields.values())
         fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
@@ -320,6 +324,7 @@ def _described(base: type[Options], key: str, **default: Any) -> Any:
 _SOME_MODELS: Final = [
     {"required": ["models"], "properties": {"models": {"minProperties": 1}}},
     {"required": ["repositories"], "properties": {"repositories": {"minItems": 1}}},
+    {"required": ["upstreams"], "properties": {"upstreams": {"minProperties": 1}}},
 ]
 
 

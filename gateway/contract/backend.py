@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING, Signature, Tensors, TensorSpec
-from tensorgate.gateway.contract.upstream import Await, Clients
+from tensorgate.gateway.contract.upstream import Await, Clients, ModelServer
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -144,6 +145,8 @@ class LoadedModel(ABC):
     declares are not checked before the call."""
     parts: tuple[ModelRef, ...] = ()
     """The models that it is composed of."""
+    forwarder: Forwarder | None = None
+    """Has another server answer whole calls, where that may be."""
 
     def is_ready(self) -> bool:
         """Whether requests should come now. Called on the event loop."""
@@ -208,6 +211,16 @@ FindModel: TypeAlias = Callable[[str, int | None], Described | None]
 
 
 @dataclass(frozen=True, slots=True)
+class ServerKind:
+    """How a backend asks for all models of another server: the section `upstreams` of the YAML."""
+
+    options_by_dialects: Callable[[tuple[str, ...]], type[Options]]
+    """Names of the dialects that have a client -> what the YAML may say of a server."""
+    open: Callable[[Any, Clients], ModelServer]
+    """An object of those options -> the server. It connects when it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
 class BackendKind:
     """A line of the BACKENDS table, resolved."""
 
@@ -238,3 +251,7 @@ class BackendKind:
     to them, or `auto` is the host."""
     options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
     """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""
+    servers: ServerKind | None = None
+    """Of a backend that can serve all models of another server."""
+    server_options: type[Options] | None = None
+    """What the YAML may say of such a server, for the dialects that there are."""

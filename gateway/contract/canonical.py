@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, dataclass_transform
 
 from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, ParameterValue, Signature, Tensors, TensorSpec
 
 
@@ -91,6 +92,16 @@ class ModelView:
     """How many copies of the model there are on all devices together."""
     route: NamedRoute | None = None
     """The route by which the view was found, if any; for routing alone."""
+    forwarder: Forwarder | None = None
+    """Has another server answer whole calls, where that may be."""
+
+
+class MustForward(Exception):
+    """Raised by a resolve: the server behind this model answers the whole call."""
+
+    def __init__(self, view: ModelView) -> None:
+        super().__init__(view.name)
+        self.view = view
 
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import MakeClient
 
 Resolve: TypeAlias = Callable[[ModelRef], ModelView]
-"""Finds the version that answers. Raises ModelNotFound, LabelNotFound, or what forbids the caller to use it."""
+"""Finds the version that answers. Raises ModelNotFound, LabelNotFound, or what forbids the caller to use it; what is no
+GatewayError is the service's, and passes through a decode."""
 
 Decode: TypeAlias = Callable[[Call, Resolve], Question]
 """Bytes -> request or other question. Calls `Resolve` where the protocol says, once.

@@ -76,6 +76,21 @@ class Engine(StatisticsSource, Protocol):
         """Return what resolves for this call in particular; None where `resolve` does for all calls."""
         ...
 
+    @property
+    def discovers(self) -> bool:
+        """Whether a name that nobody knows may be that of a model of another server."""
+        ...
+
+    async def discover(self, name: str) -> bool:
+        """Look for a model of that name at other servers -> whether it is served now, and was not before. Raises
+        Unavailable where they cannot be asked.
+        """
+        ...
+
+    def check_forward(self, call: Call, ref: ModelRef) -> None:
+        """Raise MustForward where the server behind a model answers this call, which asks of that model."""
+        ...
+
     def ask(self, question: Any) -> Any:
         """Answer a question of `questions`, or return an awaitable of the answer. Raises GatewayError."""
         ...

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.tensor import NOTHING, Signature, TensorSpec
 
 Observe: TypeAlias = Callable[[tuple[str, float]], None]
@@ -107,6 +108,8 @@ class Computation:
     """The axes, by input, in which requests that share a run may differ."""
     parts: tuple[ModelRef, ...] = ()
     """The models without which it cannot answer."""
+    forwarder: Forwarder | None = None
+    """Has another server answer whole calls, where that may be."""
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -37,6 +37,11 @@ Memory: TypeAlias = memoryview | DeviceMemory
 class Regions(Protocol):
     """The memory that callers have registered."""
 
+    @property
+    def in_use(self) -> bool:
+        """Whether any is registered."""
+        ...
+
     def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
         """A part of a region, without a copy: whoever shares it may change it at any time.
 
@@ -47,6 +52,8 @@ class Regions(Protocol):
 
 class NoRegions:
     """No memory can be registered."""
+
+    in_use = False
 
     def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
         raise RegionNotFound(name)

@@ -340,6 +340,14 @@ class UnregisterRegion:
     name: str = ""
 
 
+def asked_model(question: Any) -> ModelRef | None:
+    """The model of which a question asks how it is; None for what asks of the server, or changes something."""
+    if type(question) in (ModelReady, ModelStatus, ModelStatistics):
+        ref: ModelRef | None = question.ref
+        return ref
+    return ModelRef(question.name) if type(question) is ModelConfiguration else None
+
+
 Question: TypeAlias = (
     InferRequest
     | InferTogether

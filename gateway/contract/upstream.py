@@ -71,6 +71,11 @@ class Client(Protocol):
         ...
 
     @property
+    def stateful(self) -> bool:
+        """Whether calls may belong together, so that one of several servers has to get them all."""
+        ...
+
+    @property
     def platform(self) -> str:
         """The model's platform in metadata; informational."""
         ...
@@ -81,6 +86,16 @@ class Client(Protocol):
 
     def is_ready(self, reply: Reply) -> bool:
         """Reads the answer to a probe."""
+        ...
+
+    def listing(self) -> Ask | None:
+        """Asks the server for the names of all its models; None where the protocol has no word for that."""
+        ...
+
+    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+        """Reads the answer to `listing`: the models that are ready. None where the server does not know the question.
+        Raises GatewayError.
+        """
         ...
 
     def questions(self) -> Sequence[Ask]:
@@ -106,6 +121,36 @@ class Client(Protocol):
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
         """Reads one message of a stream: the last one is final, and may have no outputs. Raises GatewayError."""
+        ...
+
+
+class ModelServer(Protocol):
+    """Another server, of which any model may be asked. On the event loop but for `names` and `entry`."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The models that the configuration names; None: all that the server has."""
+        ...
+
+    @property
+    def refresh_seconds(self) -> float:
+        """How often it is asked which models it has."""
+        ...
+
+    def entry(self, model: str) -> Mapping[str, Any]:
+        """What the YAML would say of one of its models."""
+        ...
+
+    async def listed(self) -> tuple[str, ...] | None:
+        """The models that are ready there; None where it does not say. Raises Unavailable."""
+        ...
+
+    async def has(self, model: str) -> bool:
+        """Whether this model is ready there. Raises Unavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections."""
         ...
 
 

@@ -340,6 +340,7 @@ class View(Message):
     decoupled: bool
     merges: bool
     sees_requests: bool
+    forwards: tuple[tuple[str, str], ...]
     mappings: dict[str, str]
     """Dialect -> its options for the model, as JSON."""
     devices: tuple[str, ...]

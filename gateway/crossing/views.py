@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
+from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import Handle, ModelView
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Signature, TensorSpec
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import SignatureSpec, Spec, View
 from tensorgate.gateway.crossing.tensors import TensorReader, TensorWriter
+
+
+class RelayedForwarder:
+    """In a door: the engine passes such calls on, so they go there whole."""
+
+    def __init__(self, kinds: frozenset[tuple[str, str]]) -> None:
+        self.kinds = kinds
+
+    def takes(self, call: Call, name: str) -> bool:
+        if (call.dialect, call.transport) in self.kinds:
+            raise MustRelay
+        return False
+
+    def forward(self, call: Call, headers: Mapping[str, str], *, streams: bool) -> NoReturn:
+        raise MustRelay
 
 
 def view_message(view: ModelView, serial: int, writer: TensorWriter) -> View:
@@ -28,6 +44,7 @@ def view_message(view: ModelView, serial: int, writer: TensorWriter) -> View:
         view.decoupled,
         view.merges,
         view.sees_requests,
+        () if view.forwarder is None else tuple(sorted(view.forwarder.kinds)),
         {dialect: options.model_dump_json() for dialect, options in view.mappings.items()},
         view.devices,
         view.instances,
@@ -53,6 +70,7 @@ def view_of(said: View, handle: Handle, options: Mapping[str, type[Options]], re
             {dialect: options[dialect].model_validate_json(text) for dialect, text in said.mappings.items()},
             devices=said.devices,
             instances=said.instances,
+            forwarder=RelayedForwarder(frozenset(said.forwards)) if said.forwards else None,
         )
     except (KeyError, ValueError) as error:
         raise CrossingBroken(f"a view of {said.name[:80]}: {error}") from None

@@ -169,6 +169,7 @@ class Model:
             configuration=plan.configuration,
             devices=computation.places,
             instances=computation.instances,
+            forwarder=None if sequences or plan.cached or plan.policy != QueuePolicy() else computation.forwarder,
         )
 
     def _use(self, scheduler: Scheduler | ClosedScheduler) -> None:

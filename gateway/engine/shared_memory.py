@@ -96,6 +96,11 @@ class SharedMemory:
             kinds.append("cuda")
         return frozenset(kinds)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether any is registered."""
+        return bool(self._regions)
+
     def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
         """A part of a region, without a copy: bytes on the host, or memory of a GPU.
 

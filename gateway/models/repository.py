@@ -12,6 +12,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from tensorgate.gateway.config import ModelControl
+from tensorgate.gateway.config.options import EVERYTHING
 from tensorgate.gateway.contract.errors import (
     GatewayError,
     LabelRefused,
@@ -41,6 +42,7 @@ from tensorgate.gateway.models.loader import (
     without_folders,
 )
 from tensorgate.gateway.models.model_state import ModelState, StoredModel
+from tensorgate.gateway.models.server_catalog import ServerCatalog
 
 log = logging.getLogger(__name__)
 
@@ -318,6 +320,37 @@ class Repository(LoadedModels):
             except OSError as error:
                 log.warning("the model repository cannot be read: %s", error)
 
+    async def keep_following(self, servers: ServerCatalog, report: Report) -> None:
+        """Follow for ever which models other servers have."""
+        while True:
+            await asyncio.sleep(servers.refresh_seconds)
+            await self.follow(servers, report)
+
+    async def follow(self, servers: ServerCatalog, report: Report) -> list[asyncio.Task[None]]:
+        """Begin to load the models that other servers have got, and to unload those that they have lost. What has never
+        served does not make this server unready: it may be nothing that callers can ask for.
+        """
+        before = servers.names()
+        await servers.refresh()
+        if self._control.mode == "explicit" and EVERYTHING not in self._control.load:
+            return []
+        work = [self.admit(name, report) for name in servers.names() if name not in self._states]
+        left = set(before).difference(servers.names())
+        if left:
+            known = await asyncio.to_thread(self._catalog.names)
+            gone = left.difference(known).intersection(self._states)
+            work += [self._spawn(self._unload_tree(name, False, {name})) for name in gone]
+        return work
+
+    def admit(self, name: str, report: Report) -> asyncio.Task[None]:
+        """Begin to load a model of the catalog that is not known yet, or find out how that goes."""
+        state = self._states.get(name)
+        if state is not None:
+            return self._spawn(_until_free(state))
+        state = self._states[name] = ModelState(name)
+        state.is_new = True
+        return self._spawn(self._reconcile(state, report, anew=False))
+
     async def keep_retrying(self, report: Report) -> None:
         """Retry for ever models that failed because another server was not available; only success is reported."""
 
@@ -390,6 +423,11 @@ class Repository(LoadedModels):
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, GatewayError):
             log.error("model control failed unexpectedly", exc_info=error)
+
+
+async def _until_free(state: ModelState) -> None:
+    async with state.lock:
+        pass
 
 
 def _log_report(report: LoadReport) -> None:

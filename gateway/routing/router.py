@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call
-from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.engine import DecodeAgain, Infer
 from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound
@@ -41,8 +41,10 @@ class Resolution:
         self.ref = ref
         access = self._router.access
         if access is None:
+            self._router.check_forward(self.call, ref)
             return self._router.resolve(ref, self)
         access.check_name(self.call.caller, ref)
+        self._router.check_forward(self.call, ref)
         view = self._router.resolve(ref, self)
         access.check(self.call.caller, ref, view)
         return view
@@ -154,6 +156,8 @@ class Router:
         self._repository = repository
         self.routes: Mapping[str, Route] = routes_of(config.routes)
         self.access: AccessRules | None = None
+        self.forwards = True
+        """Whether calls may go to other servers unread."""
         self._default = default_model
         self._qualified_name = qualified
         self._snapshot: Served | None = None
@@ -161,6 +165,10 @@ class Router:
         self._views: dict[tuple[str, str, int], ModelView] = {}
         self._latest: dict[str, ModelView] = {}
         """By name, what answers where nothing but a model's own name is given."""
+        self._forwarding: dict[str, ModelView] = {}
+        """By name, what another server answers whole calls for."""
+        self._forwarded: frozenset[tuple[str, str]] = frozenset()
+        """(dialect, transport) of such calls."""
 
     def reroute(self, configs: Mapping[str, RouteConfig]) -> None:
         """Replace the routes, from the next call on; unchanged ones are kept."""
@@ -169,7 +177,18 @@ class Router:
 
     def resolver(self, call: Call) -> Resolution | None:
         """How this call finds its model; None where `resolve` does for all calls."""
-        return Resolution(self, call) if self.routes or self.access is not None else None
+        if self._snapshot is not self._repository.snapshot:
+            self._index(self._repository.snapshot)
+        if self.routes or self.access is not None or (call.dialect, call.transport) in self._forwarded:
+            return Resolution(self, call)
+        return None
+
+    def check_forward(self, call: Call, ref: ModelRef) -> None:
+        """Raise MustForward where the server behind a model answers this call by itself."""
+        name = ref.name if ref.qualified is None else ref.qualified
+        view = self._forwarding.get(name)
+        if self.forwards and view is not None and view.forwarder is not None and view.forwarder.takes(call, name):
+            raise MustForward(view)
 
     def resolve(self, ref: ModelRef, resolution: Resolution | None = None) -> ModelView:
         """A reference's version, under the name that the caller used. Raises ModelNotFound, LabelNotFound."""
@@ -237,6 +256,9 @@ class Router:
             for name, versions in snapshot.models.items()
             if versions and name not in self.routes
         }
+        self._forwarding = {name: view for name, view in self._latest.items() if view.forwarder is not None}
+        kinds = [view.forwarder.kinds for view in self._forwarding.values() if view.forwarder is not None]
+        self._forwarded = frozenset().union(*kinds)
         self._qualified = {
             f"{name}-{version}": model.view
             for name, versions in snapshot.models.items()

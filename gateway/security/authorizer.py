@@ -74,6 +74,12 @@ class Authorizer:
                 self._check_elements(requests)
                 self._count(call, requests)
 
+    def admit_whole(self, call: Call, name: str) -> None:
+        """Check a call that another server answers, unread: it counts as one row of the model. Raises RateLimited."""
+        for limit in self._limits.after_decode:
+            if name in limit.names:  # type: ignore[operator]
+                _count(limit, call)
+
     def visible(self, call: Call, question: Any, answer: Any) -> Any:
         """An answer without the models that its caller may not use."""
         return answer if self._access is None else self._access.visible(call.caller, question, answer)
@@ -118,6 +124,11 @@ class Authorizer:
     def may(self, caller: Caller | None, name: str) -> bool:
         """Whether a caller may use a model or route."""
         return self._access is None or self._access.may(caller, name)
+
+    @property
+    def counts_tensors(self) -> bool:
+        """Whether requests have to be read: there are limits of their rows or elements."""
+        return self._max_elements is not None or any(limit.counts_rows for limit in self._limits.all)
 
     @property
     def knows_callers(self) -> bool:

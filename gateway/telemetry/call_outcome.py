@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.telemetry.call_record import CallRecord
@@ -22,6 +23,8 @@ class CallOutcome:
     """What becomes of the call, where somebody wants to know; the observer takes it away."""
     question: Any = None
     """What the call asked; None if it could not be read."""
+    forwarded: ModelView | None = None
+    """The model whose server answered the call, unread."""
     code = Code.CANCELLED
     """Of what kind the call's error is: OK after the last answer, CANCELLED for a call that was ended from outside."""
     reply_code = Code.CANCELLED

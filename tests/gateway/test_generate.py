@@ -89,7 +89,13 @@ class House:
         models = dict.fromkeys(self.models)
         config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models=models)
         engine: Any = SimpleNamespace(
-            is_complete=lambda: True, regions=None, ask=None, resolve=self.resolve, resolver=lambda call: None
+            is_complete=lambda: True,
+            regions=None,
+            ask=None,
+            resolve=self.resolve,
+            resolver=lambda call: None,
+            discovers=False,
+            check_forward=lambda call, ref: None,
         )
         self.metrics = MetricsCollector()
         self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))

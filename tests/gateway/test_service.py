@@ -21,7 +21,15 @@ from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 
 
 def make_service() -> Service:
-    engine: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple, ask=None, regions=None)
+    engine: Any = SimpleNamespace(
+        resolve=None,
+        resolver=lambda call: None,
+        discovers=False,
+        check_forward=lambda call, ref: None,
+        names=tuple,
+        ask=None,
+        regions=None,
+    )
     config: Any = None
     return Service(config, engine, MetricsCollector(), ServerDescription("", ""))
 

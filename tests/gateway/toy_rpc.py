@@ -172,7 +172,14 @@ async def toy_port(
         return view
 
     engine: Any = SimpleNamespace(
-        is_complete=lambda: True, regions=None, ask=None, resolve=resolve, resolver=lambda call: None, names=lambda: ()
+        is_complete=lambda: True,
+        regions=None,
+        ask=None,
+        resolve=resolve,
+        resolver=lambda call: None,
+        discovers=False,
+        check_forward=lambda call, ref: None,
+        names=lambda: (),
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
     service.started = True

@@ -16,6 +16,7 @@ memory    regions of shared memory
 
 from tensorgate.gateway.contract.errors.base import Code as Code
 from tensorgate.gateway.contract.errors.base import GatewayError as GatewayError
+from tensorgate.gateway.contract.errors.base import code_of as code_of
 from tensorgate.gateway.contract.errors.base import kinds as kinds
 from tensorgate.gateway.contract.errors.base import source_location as source_location
 from tensorgate.gateway.contract.errors.base import text_of as text_of

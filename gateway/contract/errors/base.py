@@ -35,6 +35,28 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
+_CODES: Final[Mapping[int, Code]] = {
+    400: Code.INVALID_ARGUMENT,
+    404: Code.NOT_FOUND,
+    408: Code.DEADLINE_EXCEEDED,
+    409: Code.ALREADY_EXISTS,
+    412: Code.FAILED_PRECONDITION,
+    413: Code.RESOURCE_EXHAUSTED,
+    429: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    502: Code.UNAVAILABLE,
+    503: Code.UNAVAILABLE,
+    504: Code.DEADLINE_EXCEEDED,
+}
+_FIRST_ERROR: Final = 400
+
+
+def code_of(http_status: int) -> Code:
+    """What another server's HTTP status means; whatever else is an error is internal. 502 is a proxy's."""
+    return _CODES.get(http_status, Code.INTERNAL) if http_status >= _FIRST_ERROR else Code.OK
+
+
 class GatewayError(Exception):
     """Base of all kinds.
 

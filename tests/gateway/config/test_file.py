@@ -262,6 +262,7 @@ def test_defaults(folder: Path) -> None:
         },
         "ops": {},
         "repositories": [],
+        "upstreams": {},
         "model_control": {
             "mode": "none",
             "load": [],

@@ -78,6 +78,8 @@ class House:
             ask=None,
             resolve=self.resolve,
             resolver=lambda call: None,
+            discovers=False,
+            check_forward=lambda call, ref: None,
             names=lambda: tuple(self.ready_models),
         )
         self.service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

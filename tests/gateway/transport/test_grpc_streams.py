@@ -137,6 +137,8 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         ask=None,
         resolve=resolve,
         resolver=lambda call: None,
+        discovers=False,
+        check_forward=lambda call, ref: None,
         names=lambda: tuple(views),
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

@@ -88,7 +88,12 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
     config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
     repository: Any = SimpleNamespace(all_available=lambda: True, statuses=statuses)
     router: Any = SimpleNamespace(
-        resolve=resolve, resolver=lambda call: None, names=lambda: ("m",), models_behind=lambda n: [n]
+        resolve=resolve,
+        resolver=lambda call: None,
+        discovers=False,
+        check_forward=lambda call, ref: None,
+        names=lambda: ("m",),
+        models_behind=lambda n: [n],
     )
     service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))
     listeners = []

@@ -189,6 +189,8 @@ class House:
             ask=None,
             resolve=self.resolve,
             resolver=lambda call: None,
+            discovers=False,
+            check_forward=lambda call, ref: None,
             names=lambda: ("m",),
         )
         self.watch = Watching()

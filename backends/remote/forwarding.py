@@ -1,0 +1,147 @@
+"""Whole calls to the server that computes a model, in its own dialect: bytes there, bytes back, nothing decoded.
+
+Headers go along both ways, but for those of a single connection, and for credentials by which this gateway has known
+the caller: they are meant for it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final
+
+from tensorgate.backends.remote.options import UpstreamOptions
+from tensorgate.backends.remote.pool import Pool
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.errors import QueueFull
+from tensorgate.gateway.contract.upstream import Ask, Client
+
+_MAX_WAITING: Final = 1024
+"""How many calls may wait for others to end."""
+_OF_CONNECTIONS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Source: RFC 9110, 7.6.1."""
+_OF_GRPC: Final = _OF_CONNECTIONS | {"content-type", "user-agent"}
+_GRPC_PREFIX: Final = "grpc-"
+_OF_ANSWERS: Final = _OF_CONNECTIONS | {"date", "server"}
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "x-api-key"})
+
+
+class ChunkCutter:
+    """Every piece of a streamed body is passed on as it comes."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        return [data]
+
+    def end(self) -> list[bytes]:
+        return []
+
+
+class RemoteForwarder:
+    """See contract.forwarding.Forwarder. `name` is the model's, here and there."""
+
+    def __init__(self, pools: Mapping[str, Pool], upstream: UpstreamOptions, name: str, in_flight: int) -> None:
+        """`pools` are by transport."""
+        self._pools = pools
+        self.kinds = frozenset((upstream.dialect, transport) for transport in pools)
+        self._name = name
+        self._timeout_s = upstream.timeout_ms / 1000
+        self._in_flight = in_flight
+        self._room = asyncio.Semaphore(in_flight)
+        self._waiting = 0
+
+    def takes(self, call: Call, name: str) -> bool:
+        """Memory that callers share with this gateway is nothing to another server."""
+        return (call.dialect, call.transport) in self.kinds and name == self._name and not call.regions.in_use
+
+    async def forward(self, call: Call, headers: Mapping[str, str], *, streams: bool) -> AsyncGenerator[Reply, None]:
+        if self._room.locked():
+            if self._waiting >= _MAX_WAITING:
+                raise QueueFull(self._name, _MAX_WAITING)
+            self._waiting += 1
+            try:
+                await self._room.acquire()
+            finally:
+                self._waiting -= 1
+        else:
+            await self._room.acquire()
+        try:
+            pool, is_http = self._pools[call.transport], call.transport == "http"
+            ask = Ask(
+                call.raw_target,
+                (call.body,) if len(call.body) or not is_http else (),
+                call.method,
+                {**_headers_there(call), **headers},
+                ChunkCutter if is_http else None,
+            )
+            if not streams:
+                yield _reply_here(await pool.call(ask, self._seconds(call)), streamed=False)
+                return
+            async with aclosing(pool.stream(ask, self._seconds(call))) as replies:
+                async for reply in replies:
+                    yield _reply_here(reply, streamed=True)
+        finally:
+            self._room.release()
+
+    def _seconds(self, call: Call) -> float | None:
+        limit = self._timeout_s or None
+        if call.deadline is None:
+            return limit
+        left = max(1e-3, call.deadline - time.monotonic())
+        return left if limit is None else min(left, limit)
+
+
+def may_forward(source: ModelSource, client: Client, upstream: UpstreamOptions) -> bool:
+    """Whether calls may be passed on as they are. Not where something of the model is different here: its name or its
+    tensors, or which of its versions and signatures answers; nor where there are several addresses, of which one would
+    have to get all calls that belong together.
+    """
+    is_same = upstream.model in ("", source.name) and not (
+        source.inputs
+        or source.outputs
+        or upstream.inputs
+        or upstream.outputs
+        or upstream.signature
+        or upstream.label is not None
+        or upstream.version is not None
+    )
+    return upstream.forward and is_same and not (client.stateful and len(upstream.addresses) > 1)
+
+
+def _headers_there(call: Call) -> dict[str, str]:
+    """What the caller sent, for another server."""
+    is_http = call.transport == "http"
+    dropped = _OF_CONNECTIONS if is_http else _OF_GRPC
+    if call.caller is not None:
+        dropped = dropped | _CREDENTIALS
+    return {
+        name: value
+        for name, value in call.headers.items()
+        if name not in dropped and (is_http or not name.startswith((_GRPC_PREFIX, ":")))
+    }
+
+
+def _reply_here(reply: Reply, *, streamed: bool) -> Reply:
+    """What the server replied, for the caller: an error ends a stream."""
+    headers = {name: value for name, value in reply.headers.items() if name not in _OF_ANSWERS}
+    is_error = reply.grpc_code or reply.http_status != 200
+    return replace(reply, headers=headers, streamed=streamed and not is_error)

@@ -1,0 +1,79 @@
+"""Another server as a whole: which models it has, and what the YAML would say of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from tensorgate.backends.remote.connection import ConnectionLost, HttpConnection, NotReached, UpstreamConnection
+from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.options import ModelServerOptions, access_of
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.errors import GatewayError, Unavailable
+from tensorgate.gateway.contract.upstream import Ask, Client, Clients, UpstreamModel
+
+_WITHIN_S: Final = 2.0
+"""How long a question may take."""
+_MAX_BYTES: Final = 16 << 20
+
+
+class RemoteServer:
+    """See contract.upstream.ModelServer."""
+
+    def __init__(self, options: ModelServerOptions, clients: Clients) -> None:
+        make = clients(options.dialect, options.transport)
+        if make is None:
+            raise ValueError(f"no server is asked in {options.dialect} over {options.transport}")
+        self._make = make
+        self._options = options
+        self._connections: list[UpstreamConnection] = []
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        models = self._options.models
+        return None if isinstance(models, str) else models
+
+    @property
+    def refresh_seconds(self) -> float:
+        return self._options.refresh_seconds
+
+    def entry(self, model: str) -> Mapping[str, Any]:
+        told = self._options.model_dump(mode="json", exclude_unset=True, exclude={"models", "refresh_seconds"})
+        return {"backend": "remote", "upstream": told}
+
+    async def listed(self) -> tuple[str, ...] | None:
+        client = self._client("")
+        question = client.listing()
+        return None if question is None else client.listed(await self._ask(question))
+
+    async def has(self, model: str) -> bool:
+        client = self._client(model)
+        reply = await self._ask(client.probe())
+        try:
+            return client.is_ready(reply)
+        except GatewayError:
+            return False
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            await connection.close()
+
+    def _client(self, model: str) -> Client:
+        return self._make(UpstreamModel(model))
+
+    async def _ask(self, question: Ask) -> Reply:
+        """The first address that can be reached answers. Raises Unavailable."""
+        if not self._connections:
+            options = self._options
+            made: type[GrpcConnection | HttpConnection] = (
+                GrpcConnection if options.transport == "grpc" else HttpConnection
+            )
+            connect = partial(made, max_bytes=_MAX_BYTES, access=access_of(options))
+            self._connections = [connect(address) for address in options.addresses]
+        for connection in self._connections:
+            try:
+                return await connection.call(question, _WITHIN_S)
+            except (NotReached, ConnectionLost):
+                continue
+        raise Unavailable("the upstream server cannot be reached")

@@ -1,0 +1,326 @@
+"""A gateway in front of another server, whose models are asked in its own dialect: nothing changes for callers."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import yaml
+from relays import address, front, infer, listening
+from serving import Answer, Gateway, demo_config, running
+from waiting import wait_until
+
+from tensorgate.adapters.protobuf.messages import message
+
+MODELS = {
+    "open_inference": ("digits", "add_sub", "upper", "countdown", "writer", "running_sum"),
+    "tf_serving": ("digits", "half_plus_two", "half_plus_three", "add_sub"),
+}
+NOT_COMPARED = {"date", "server", "connection", "keep-alive", "transfer-encoding", "content-length", "vary"}
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    file = tmp_path_factory.mktemp("upstream") / "up.yaml"
+    file.write_text(demo_config({}))
+    with running(file) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module", params=[*MODELS])
+def pair(request: Any, upstream: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """(dialect, the gateway in front)"""
+    dialect = request.param
+    server = {
+        "dialect": dialect,
+        "address": address(upstream, "grpc"),
+        "other_address": address(upstream, "http"),
+    }
+    models = {name: {"backend": "remote", "upstream": server} for name in MODELS[dialect]}
+    file = tmp_path_factory.mktemp("front") / "front.yaml"
+    file.write_text(front(models))
+    with running(file) as gateway:
+        yield dialect, gateway
+        assert gateway.stop() == 0
+        assert "Traceback" not in gateway.said_itself, gateway.said
+
+
+IMAGE = [[float(n % 17) for n in range(8)]] * 8
+ADD_SUB = {
+    "id": "a b",
+    "inputs": [
+        {"name": name, "datatype": "INT32", "shape": [1, 16], "data": list(range(16))} for name in ("INPUT0", "INPUT1")
+    ],
+    "outputs": [{"name": "OUTPUT1", "parameters": {"binary_data": True}}],
+}
+X_OF_4 = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 8, 8], "data": IMAGE}]}
+BEST = {**X_OF_4, "outputs": [{"name": "scores", "parameters": {"classification": 3}}]}
+FEATURES = {"examples": [{"x": 1.0}, {"x": 5.0}]}
+OVER_HTTP: dict[str, list[tuple[str, str, Any]]] = {
+    "open_inference": [
+        ("POST", "/v2/models/add_sub/infer", ADD_SUB),
+        ("POST", "/v2/models/add_sub/versions/1/infer", ADD_SUB),
+        ("POST", "/v2/models/add_sub/versions/9/infer", ADD_SUB),
+        ("POST", "/v2/models/digits/versions/1/infer", X_OF_4),
+        ("POST", "/v2/models/digits/versions/2/infer", BEST),
+        ("POST", "/v2/models/digits/infer", {"inputs": []}),
+        ("POST", "/v2/models/digits/infer", b'{"inputs": [{"na'),
+        ("GET", "/v2/models/digits", None),
+        ("GET", "/v2/models/digits/versions/1", None),
+        ("GET", "/v2/models/digits/versions/3", None),
+        ("GET", "/v2/models/digits/versions/2/ready", None),
+        ("GET", "/v2/models/digits/versions/3/ready", None),
+        ("GET", "/v2/models/digits/config", None),
+        ("GET", "/v2/models/add_sub/versions/1/config", None),
+        ("POST", "/v2/models/writer/generate", {"text_input": "Once", "max_tokens": 5, "seed": 3}),
+        (
+            "POST",
+            "/v2/models/writer/generate_stream",
+            {"text_input": "Once", "max_tokens": 5, "stream": True, "seed": 3},
+        ),
+        ("POST", "/v2/models/writer/generate_stream", {"text": "Once"}),
+        ("POST", "/v2/models/countdown/infer", {"inputs": []}),
+        ("DELETE", "/v2/models/digits", None),
+    ],
+    "tf_serving": [
+        ("POST", "/v1/models/half_plus_two:predict", {"instances": [1.0, 2.0]}),
+        ("POST", "/v1/models/half_plus_three/versions/123:predict", {"instances": [1.0, 2.0]}),
+        ("POST", "/v1/models/half_plus_three/versions/124:predict", {"instances": [1.0, 2.0]}),
+        ("POST", "/v1/models/digits/labels/canary:predict", {"instances": [IMAGE]}),
+        ("POST", "/v1/models/digits/labels/nothing:predict", {"instances": [IMAGE]}),
+        ("POST", "/v1/models/half_plus_three:regress", {"signature_name": "tensorflow/serving/regress", **FEATURES}),
+        ("POST", "/v1/models/half_plus_three:classify", {"signature_name": "classify_x_to_y", **FEATURES}),
+        ("POST", "/v1/models/half_plus_three:classify", {"signature_name": "what", **FEATURES}),
+        ("POST", "/v1/models/half_plus_two:predict", b"[1, 2"),
+        ("GET", "/v1/models/half_plus_three", None),
+        ("GET", "/v1/models/digits/versions/1", None),
+        ("GET", "/v1/models/digits/labels/stable", None),
+        ("GET", "/v1/models/half_plus_three/metadata", None),
+        ("GET", "/v1/models/half_plus_three/versions/7/metadata", None),
+    ],
+}
+
+
+@pytest.fixture
+def dialect(pair: Any) -> str:
+    return str(pair[0])
+
+
+@pytest.fixture
+def relay(pair: Any) -> Gateway:
+    found: Gateway = pair[1]
+    return found
+
+
+def seen(answer: Answer) -> Any:
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return answer.status, answer.body, {name: headers[name] for name in sorted(headers.keys() - NOT_COMPARED)}
+
+
+def test_over_http_every_answer_is_the_servers_own(dialect: str, relay: Gateway, upstream: Gateway) -> None:
+    for method, path, body in OVER_HTTP[dialect]:
+        there, here = (each.request(method, path, body) for each in (upstream, relay))
+        assert seen(here) == seen(there), (method, path)
+
+
+def test_compressed_and_binary_bodies_go_through_unread(dialect: str, relay: Gateway, upstream: Gateway) -> None:
+    if dialect == "open_inference":
+        document = json.dumps(
+            {
+                "inputs": [
+                    {
+                        "name": name,
+                        "datatype": "INT32",
+                        "shape": [1, 16],
+                        "parameters": {"binary_data_size": 64},
+                    }
+                    for name in ("INPUT0", "INPUT1")
+                ]
+            }
+        ).encode()
+        body = document + np.arange(32, dtype=np.int32).tobytes()
+        headers = {"Inference-Header-Content-Length": str(len(document)), "Accept-Encoding": "gzip"}
+        path = "/v2/models/add_sub/infer"
+    else:
+        body = json.dumps({"instances": [n / 4 for n in range(5000)]}).encode()
+        headers, path = {"Accept-Encoding": "gzip"}, "/v1/models/half_plus_two:predict"
+    there, here = (each.request("POST", path, body, headers) for each in (upstream, relay))
+    assert there.status == 200
+    assert seen(here) == seen(there)
+
+
+def ask(gateway: Gateway, method: str, body: bytes) -> Any:
+    with grpc.insecure_channel(address(gateway, "grpc")) as channel:
+        try:
+            return channel.unary_unary(method)(body, timeout=20)
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+
+
+def over_grpc(dialect: str) -> list[tuple[str, Any]]:
+    """(method, message)"""
+    return list(_v2_calls() if dialect == "open_inference" else _tfs_calls())
+
+
+def _v2_calls() -> Iterator[tuple[str, Any]]:
+    tensors = [{"name": name, "datatype": "INT32", "shape": [1, 16]} for name in ("INPUT0", "INPUT1")]
+    whole = {"inputs": tensors, "raw_input_contents": [np.arange(16, dtype=np.int32).tobytes()] * 2}
+    for method, fields in (
+        ("ModelInfer", {"model_name": "add_sub", **whole}),
+        ("ModelInfer", {"model_name": "add_sub", "model_version": "4", **whole}),
+        ("ModelInfer", {"model_name": "add_sub", "id": "7"}),
+        ("ModelMetadata", {"name": "digits", "version": "1"}),
+        ("ModelMetadata", {"name": "digits", "version": "8"}),
+        ("ModelReady", {"name": "digits", "version": "2"}),
+        ("ModelReady", {"name": "digits", "version": "5"}),
+        ("ModelConfig", {"name": "digits"}),
+    ):
+        fields_of: Any = fields
+        yield f"/inference.GRPCInferenceService/{method}", message(f"inference.{method}Request")(**fields_of)
+
+
+def _tfs_calls() -> Iterator[tuple[str, Any]]:
+    example = message("tensorflow.Example")()
+    example.features.feature["x"].float_list.value.append(4.0)
+    inputs = {"example_list": {"examples": [example]}}
+    regress = {"name": "half_plus_three", "signature_name": "tensorflow/serving/regress"}
+    classify = {"name": "half_plus_three", "signature_name": "classify_x_to_y"}
+    x, image = {"x": _floats(2)}, {"image": _floats(1, 8, 8)}
+    tasks = [
+        {"model_spec": classify, "method_name": "tensorflow/serving/classify"},
+        {"model_spec": regress, "method_name": "tensorflow/serving/regress"},
+    ]
+    metadata = {"model_spec": {"name": "digits"}, "metadata_field": ["signature_def"]}
+    for method, kind, fields in (
+        ("Predict", "Predict", {"model_spec": {"name": "half_plus_three", "version": {"value": 123}}, "inputs": x}),
+        ("Predict", "Predict", {"model_spec": {"name": "digits", "version_label": "canary"}, "inputs": image}),
+        ("Predict", "Predict", {"model_spec": {"name": "digits", "version_label": "none"}, "inputs": image}),
+        ("Regress", "Regression", {"model_spec": regress, "input": inputs}),
+        ("Classify", "Classification", {"model_spec": classify, "input": inputs}),
+        ("Classify", "Classification", {"model_spec": regress, "input": inputs}),
+        ("MultiInference", "MultiInference", {"tasks": tasks, "input": inputs}),
+        ("GetModelMetadata", "GetModelMetadata", metadata),
+    ):
+        fields_of: Any = fields
+        request = message(f"tensorflow.serving.{kind}Request")(**fields_of)
+        yield f"/tensorflow.serving.PredictionService/{method}", request
+    status = message("tensorflow.serving.GetModelStatusRequest")(model_spec={"name": "half_plus_three"})
+    yield "/tensorflow.serving.ModelService/GetModelStatus", status
+
+
+def _floats(*shape: int) -> Any:
+    count = int(np.prod(shape))
+    tensor_shape = {"dim": [{"size": size} for size in shape]}
+    return message("tensorflow.TensorProto")(dtype=1, float_val=[1.5] * count, tensor_shape=tensor_shape)
+
+
+def test_over_grpc_every_answer_is_the_servers_own(dialect: str, relay: Gateway, upstream: Gateway) -> None:
+    for method, request in over_grpc(dialect):
+        there, here = (ask(each, method, request.SerializeToString()) for each in (upstream, relay))
+        assert here == there, (method, request)
+
+
+def stream(gateway: Gateway, requests: list[bytes]) -> list[bytes]:
+    """All answers, in the order of their requests: those of several may alternate."""
+    with grpc.insecure_channel(address(gateway, "grpc")) as channel:
+        call: Any = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        answers = list(call(iter(requests), timeout=20))
+    read = message("inference.ModelStreamInferResponse").FromString
+    return sorted(answers, key=lambda answer: read(answer).infer_response.id)
+
+
+def test_streams_of_messages_go_through(dialect: str, relay: Gateway, upstream: Gateway) -> None:
+    if dialect != "open_inference":
+        return
+
+    def one(name: str, value: int) -> bytes:
+        tensor = {"name": name, "datatype": "INT32", "shape": [1]}
+        request = message("inference.ModelInferRequest")(
+            model_name="countdown", id=str(value), inputs=[tensor], raw_input_contents=[np.int32(value).tobytes()]
+        )
+        return bytes(request.SerializeToString())
+
+    requests = [one("start", 3), one("what", 2), one("start", 1)]
+    there, here = (stream(each, requests) for each in (upstream, relay))
+    assert here == there
+    assert len(here) > len(requests)
+
+
+def test_the_front_counts_calls_by_model(dialect: str, relay: Gateway) -> None:
+    model = "half_plus_two" if dialect == "tf_serving" else "digits"
+    before = relay.metrics().total("tensorgate_requests_total", model=model)
+    asked = [each for each in OVER_HTTP[dialect] if f"/{model}" in each[1] and isinstance(each[2], dict)]
+    for method, path, body in asked:
+        relay.request(method, path, body)
+    assert relay.metrics().total("tensorgate_requests_total", model=model) == before + len(asked)
+
+
+def whole(upstream: Gateway, folder: Path, **changes: Any) -> Path:
+    """A gateway whose only models are those of a server."""
+    server = {"address": address(upstream, "grpc"), "other_address": address(upstream, "http"), "refresh_seconds": 0.5}
+    file = folder / "front.yaml"
+    file.write_text(yaml.safe_dump({"listen": listening(), "upstreams": {"old": server | changes}}))
+    return file
+
+
+def test_all_models_of_a_server_that_lists_them(upstream: Gateway, tmp_path: Path) -> None:
+    with running(whole(upstream, tmp_path, dialect="open_inference")) as gateway:
+        assert gateway.get("/v2/models").json == {"models": sorted(upstream.get("/v2/models").json["models"])}
+        for path in ("/v2/models/digits", "/v2/models/digits/versions/2/ready", "/v2/models/nothing"):
+            assert seen(gateway.get(path)) == seen(upstream.get(path))
+        body = {"instances": [1.0, 5.0]}  # another dialect: it is translated
+        there, here = (each.post("/v1/models/half_plus_two:predict", body) for each in (upstream, gateway))
+        assert (here.status, here.body) == (200, there.body)
+
+
+def test_all_models_of_a_server_that_does_not_list_them(upstream: Gateway, tmp_path: Path) -> None:
+    """They are found when somebody asks for them, in any dialect; what is nowhere is refused as ever."""
+    with running(whole(upstream, tmp_path, dialect="tf_serving")) as gateway:
+        assert gateway.get("/v2/models").json == {"models": []}
+        for method, path, body in OVER_HTTP["tf_serving"]:
+            there, here = (each.request(method, path, body) for each in (upstream, gateway))
+            assert seen(here) == seen(there), (method, path)
+        answer = infer(gateway, "half_plus_two", x=[3.0])
+        assert answer.json["outputs"][0]["data"] == [3.5]
+        assert infer(gateway, "add_sub").status == 400  # it is there, and says what it lacks
+        for name in ("nothing", "a b", "x" * 300, "%00"):
+            answer = gateway.post(f"/v1/models/{name.replace(' ', '%20')}:predict", {"instances": [1]})
+            assert answer.status in (400, 404), answer.body
+            assert gateway.get(f"/v2/models/{name.replace(' ', '%20')}").status in (400, 404)
+        assert set(gateway.get("/v2/models").json["models"]) == {
+            "half_plus_two",
+            "half_plus_three",
+            "digits",
+            "add_sub",
+        }
+
+
+def test_named_models_of_a_server_and_no_others(upstream: Gateway, tmp_path: Path) -> None:
+    file = whole(upstream, tmp_path, dialect="tf_serving", models=["half_plus_two"])
+    with running(file) as gateway:
+        body = {"instances": [1.0]}
+        assert gateway.post("/v1/models/half_plus_two:predict", body).json == {"predictions": [2.5]}
+        assert gateway.post("/v1/models/half_plus_three:predict", body).status == 404
+
+
+def test_models_come_and_go_with_the_server(tmp_path: Path) -> None:
+    (tmp_path / "up.yaml").write_text(demo_config({}, model_control={"mode": "explicit", "load": ["add_sub"]}))
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(tmp_path / "up.yaml"))
+        gateway = stack.enter_context(running(whole(upstream, tmp_path, dialect="open_inference")))
+        assert gateway.get("/v2/models").json == {"models": ["add_sub"]}
+        assert upstream.post("/v2/repository/models/digits/load", {}).status == 200
+        wait_until(lambda: "digits" in gateway.get("/v2/models").json["models"])
+        wait_until(lambda: gateway.get("/v2/models/digits/ready").status == 200)
+        assert upstream.post("/v2/repository/models/add_sub/unload", {}).status == 200
+        wait_until(lambda: gateway.get("/v2/models").json == {"models": ["digits"]})
+        upstream.process.send_signal(signal.SIGKILL)
+        wait_until(lambda: gateway.get("/v2/models/digits").status == 503)
+        assert gateway.get("/v2/models/digits").json == {"error": "the upstream server cannot be reached"}
