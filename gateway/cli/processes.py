@@ -9,9 +9,9 @@ Each child is a program that is started anew, not a fork: the same command line,
 (`crossing.role`). So a rolling restart runs what is installed now. Children write a byte once they serve.
 
 A door that ends unasked is replaced at once, and only if it ends soon after that, again and again, after a pause. Its
-sockets stay open here, so that connections wait for the next one. The engine is replaced by the rules of `supervisor`.
-If a process ends with a status before all have served once, the group ends with that status: a wrong configuration is
-reported once.
+sockets stay open here, so that connections wait for the next one. An engine that has served for a while is replaced at
+once, too; before one that ends earlier is replaced, the pauses of `supervisor` double. If a process ends with a status
+before all have served once, the group ends with that status: a wrong configuration is reported once.
 
 SIGTERM and SIGINT stop the doors, and then the engine, which answers what they still have. SIGHUP and SIGUSR1 go to all
 that serve. SIGUSR2 replaces one door after the other: the next one serves at the same sockets before the one before it
@@ -42,7 +42,6 @@ from typing import Any, Final, Literal
 from tensorgate.gateway.cli.supervisor import (
     DEVICE_LOST,
     EXIT,
-    HEALTHY_AFTER_S,
     MAX_PAUSE_S,
     MIN_PAUSE_S,
     PR_SET_PDEATHSIG,
@@ -61,6 +60,8 @@ FIRST_DOOR_PAUSE_S: Final = 0.25
 """The pause before a door is started again that has ended soon after it was; then twice as long, and so on."""
 SOON_S: Final = 5.0
 """A door that ends earlier than this after its start has ended soon."""
+STEADY_AFTER_S: Final = 10.0
+"""An engine that has served for so long is started again at once, however often it ends."""
 ONE_SIGNAL_S: Final = 0.2
 """Signals to stop that are no further apart count as one."""
 _GIVE_UP: Final = 3
@@ -80,6 +81,8 @@ class _Child:
     """Where its byte comes; -1 once that has come, or the process has gone."""
     begun: float
     serves: bool = False
+    served_from: float = math.inf
+    """When it first served."""
     deadline: float = math.inf
     """When it is killed."""
 
@@ -241,6 +244,7 @@ class ProcessGroup:
         child.ready = -1
         if not child.serves:
             return
+        child.served_from = time.monotonic()
         if child.place.next is child:
             self._replace(child.place, child)
         if not self._have_served and all(place.child and place.child.serves for place in self._places):
@@ -421,8 +425,8 @@ class ProcessGroup:
         place.restarts[reason] = place.restarts.get(reason, 0) + 1
         now = time.monotonic()
         if place.kind == "engine":
-            is_healthy = place.pause == 0 or now - child.begun > HEALTHY_AFTER_S
-            place.pause = MIN_PAUSE_S if is_healthy else min(2 * place.pause, MAX_PAUSE_S)
+            is_steady = now - child.served_from >= STEADY_AFTER_S
+            place.pause = 0 if is_steady else min(max(2 * place.pause, MIN_PAUSE_S), MAX_PAUSE_S)
         else:
             place.soon = place.soon + 1 if now - child.begun < SOON_S else 1
             place.pause = 0 if place.soon == 1 else min(FIRST_DOOR_PAUSE_S * 2 ** (place.soon - 2), MAX_PAUSE_S)

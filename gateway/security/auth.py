@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tensorgate.gateway.config import Admin, Auth, Jwt
 from tensorgate.gateway.contract.call import Caller, Peer
@@ -29,6 +29,11 @@ _LAST_SECOND: Final = 2**53
 """JSON's numbers above it are not exact, and no date is that late."""
 LOOK_EVERY_S: Final = 1.0
 """The shortest time between two checks whether files of keys have changed."""
+_CLOCK_TICK_NS: Final = 2_000_000_000
+"""File systems count time in steps of this length at most: two changes within one may leave the same stamp, so files
+that changed so shortly before they were read are read once more."""
+_FileStamp: TypeAlias = tuple[int, int, int, int]
+"""(size, inode, content changed, anything changed), the last two in nanoseconds since the epoch."""
 
 
 class Authenticator:
@@ -43,7 +48,9 @@ class Authenticator:
         self.by_certificate = auth.certificates
         files = (auth.keys_file.path if auth.keys_file else None, auth.jwt.file() if auth.jwt else None)
         self._files = [file for file in files if file is not None]
-        self._stamp = self._stamps()
+        self._stamp: tuple[_FileStamp, ...] | None = None
+        """Of the files that were read last; None where they may have changed since without another stamp."""
+        self._problem = ""
         self._look_at = clock() + LOOK_EVERY_S
         self._read()
 
@@ -82,6 +89,8 @@ class Authenticator:
 
     def _read(self) -> None:
         """Read keys and tokens' keys; if either fails, neither changes. Raises ValueError, OSError."""
+        stamp = self._stamps()  # first: so a change while they are read gives another one
+        now_ns = time.time_ns()
         keys = {
             digest: (digest, Caller(name, frozenset(key.roles)))
             for name, key in self._auth.all_keys().items()
@@ -89,21 +98,27 @@ class Authenticator:
         }
         self._tokens = JwtVerifier(self._auth.jwt, self._clock) if self._auth.jwt is not None else None
         self._keys = keys
+        is_settled = all(abs(now_ns - changed_ns) > _CLOCK_TICK_NS for *_, changed_ns in stamp)
+        self._stamp = stamp if is_settled else None
 
-    def _stamps(self) -> list[tuple[int, int, int]]:
-        return [(seen.st_mtime_ns, seen.st_size, seen.st_ino) for seen in map(Path.stat, self._files)]
+    def _stamps(self) -> tuple[_FileStamp, ...]:
+        return tuple(
+            [(seen.st_size, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns) for seen in map(Path.stat, self._files)]
+        )
 
     def _look_again(self) -> None:
         self._look_at = self._clock() + LOOK_EVERY_S
         try:
-            stamp = self._stamps()
-            if stamp == self._stamp:
+            if self._stamps() == self._stamp:
                 return
-            self._stamp = stamp
             self._read()
+        except (OSError, ValueError) as error:  # and once more at the next look: a file may be half written now
+            if str(error) != self._problem:
+                log.error("the keys from before stay: %s", error)
+            self._problem = str(error)
+        else:
+            self._problem = ""
             log.info("keys read again: %s", ", ".join(map(str, self._files)))
-        except (OSError, ValueError) as error:
-            log.error("the keys from before stay: %s", error)
 
 
 class AdminKey:

@@ -58,6 +58,7 @@ note(f"folder {role.folder}")
 BEFORE
 sock = socket.socket(fileno=role.http[0]) if role.http else None
 role.is_ready()
+note("serves")
 while not {signal.SIGTERM, signal.SIGUSR2} & set(asked):
     ready = select.select([each for each in (woken, sock) if each], [], [])[0]
     if woken in ready:
@@ -81,6 +82,7 @@ from tensorgate.gateway.config.listeners import Listen, Listener
 from tensorgate.gateway.transport.sockets import addresses, bound_for_doors
 
 processes.MIN_PAUSE_S = 0.01
+processes.STEADY_AFTER_S = 0.5
 folder, within, cores, doors = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 listen = Listen(http=(Listener(bind="127.0.0.1:0"),))
 with bound_for_doors(listen, doors) as slots:
@@ -218,6 +220,22 @@ if role.role == "engine" and not role.restarts and (folder / "lose").exists():
             "the engine ended (SIGSEGV); another begins in 0.02 s",
         ],
     )
+
+
+def test_an_engine_that_has_served_for_a_while_begins_at_once_and_one_that_falls_waits_longer(start: Start) -> None:
+    group = start().serves()
+    assert group.process.stdout is not None
+    said: list[str] = []
+    for serves_s in (0, 0, 0.7, 0.7, 0):
+        begun = len(group.lines("engine", "serves"))
+        wait_until(lambda begun=begun: len(group.lines("engine", "serves")) == max(begun, len(said) + 1))
+        time.sleep(serves_s)  # real time: so long it serves
+        os.kill(group.pid("engine"), signal.SIGKILL)
+        said.append(group.process.stdout.readline().partition("another begins ")[2].rstrip())
+    assert said == ["in 0.01 s", "in 0.02 s", "at once", "at once", "in 0.01 s"]
+    wait_until(lambda: len(group.lines("engine", "serves")) == 6)
+    group.process.send_signal(signal.SIGTERM)
+    assert group.end() == (0, [])
 
 
 @pytest.mark.parametrize("role", ["engine", "door"])

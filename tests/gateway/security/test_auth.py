@@ -1,7 +1,12 @@
-"""The administrator's key at the one gate: every dialect, every endpoint that needs it, both transports."""
+"""The administrator's key at the one gate: every dialect, every endpoint that needs it, both transports. And when files
+of keys are read again.
+"""
 
 import asyncio
+import itertools
+import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +14,14 @@ from typing import Any
 import pytest
 
 from tensorgate.gateway.app import registries
-from tensorgate.gateway.config import Admin
+from tensorgate.gateway.config import Admin, Auth, security
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
-from tensorgate.gateway.contract.errors import AdminRequired, Code
+from tensorgate.gateway.contract.errors import AdminRequired, Code, Unauthenticated
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.security import auth
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.service import Service
 
@@ -147,3 +153,74 @@ def test_the_key_may_lie_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(AdminRequired) as caught:
         key.check({"x-admin-key": "p\udcffss"})
     assert KEY not in repr((admin, key, caught.value))
+
+
+class KeysFile:
+    """A file of keys and an Authenticator that looks at it with each call; `stamp` is what the file system says."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, stamp_ns: int) -> None:
+        monkeypatch.setattr(auth, "LOOK_EVERY_S", 0.0)
+        monkeypatch.setattr(auth.Authenticator, "_stamps", lambda authenticator: ((1, 2, 3, self.stamp_ns),))
+        self.stamp_ns = stamp_ns
+        self.path = folder / "keys.yaml"
+        self.write("one")
+        clock = itertools.count()
+        settings = Auth.model_validate({"keys_file": "keys.yaml"}, context=folder / "gateway.yaml")
+        self.authenticator = auth.Authenticator(settings, lambda: float(next(clock)))
+
+    def write(self, key: str) -> None:
+        self.path.write_text(f"caller: {{sha256: {sha256(key.encode()).hexdigest()}}}")
+
+    def knows(self, key: str) -> bool:
+        try:
+            return self.authenticator.key(key).name == "caller"
+        except Unauthenticated:
+            return False
+
+
+def test_a_rotation_within_one_tick_of_the_clock_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = KeysFile(tmp_path, monkeypatch, time.time_ns())
+    assert file.knows("one")
+    file.write("two")
+    assert (file.knows("two"), file.knows("one")) == (True, False)
+
+
+def test_files_of_which_nothing_new_is_said_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = KeysFile(tmp_path, monkeypatch, 1)
+    file.write("two")
+    assert (file.knows("two"), file.knows("one")) == (False, True)
+    file.stamp_ns = 2
+    assert (file.knows("two"), file.knows("one")) == (True, False)
+
+
+def test_a_change_while_keys_are_read_is_found_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = KeysFile(tmp_path, monkeypatch, 1)
+    read_keys = security.read_keys
+
+    def read_and_rotate(path: Path) -> Any:
+        found = read_keys(path)
+        monkeypatch.setattr(security, "read_keys", read_keys)
+        file.write("three")
+        file.stamp_ns = 3
+        return found
+
+    monkeypatch.setattr(security, "read_keys", read_and_rotate)
+    file.write("two")
+    file.stamp_ns = 2
+    assert file.knows("two")
+    assert file.knows("three")
+
+
+def test_what_could_not_be_read_is_read_at_the_next_look_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = KeysFile(tmp_path, monkeypatch, 1)
+    file.stamp_ns = 2
+    file.path.write_text("{broken")
+    assert file.knows("one")
+    assert file.knows("one")
+    assert caplog.text.count("the keys from before stay") == 1
+    file.write("two")  # the rest of the same change, which leaves no other stamp
+    assert file.knows("two")
