@@ -592,10 +592,14 @@ def _tracing(config: Config) -> RequestTracing:
     return RequestTracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
-def observer_of(config: Config) -> Observer | None:
-    """Raises ImportError where OpenTelemetry is wanted, and not installed."""
+def observer_of(
+    config: Config, alone: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+) -> Observer | None:
+    """`alone` keeps other processes from the access log. Raises ImportError where OpenTelemetry is wanted, and not
+    installed.
+    """
     log, wanted = None, config.access_log
-    file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
+    file = LogFile(wanted.file.written, wanted.file.path, alone=alone) if wanted is not None else None
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
     spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None

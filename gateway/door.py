@@ -25,7 +25,7 @@ from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.crossing.engine_link import EngineLink
+from tensorgate.gateway.crossing.engine_link import EngineLink, tell
 from tensorgate.gateway.crossing.messages import (
     Relay,
     RelayAccepted,
@@ -36,6 +36,7 @@ from tensorgate.gateway.crossing.messages import (
 )
 from tensorgate.gateway.crossing.role import Role
 from tensorgate.gateway.crossing.shared_state import SharedState
+from tensorgate.gateway.monitoring.call_counters import CountedModel
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics
 from tensorgate.gateway.page import DATA_PATHS, html_pages
 from tensorgate.gateway.remote_engine import RemoteEngine
@@ -117,17 +118,20 @@ class Door:
         )
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self._engine = RemoteEngine(config, self._link, default_model, lambda view: alias(spoken, view))
-        self._observer = observer_of(config)
+        self._shared = SharedState(role.shared)
+        self._observer = observer_of(config, self._shared.alone)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_metrics = {name: each.calls for name, each in wanted.items() if each and each.calls}
-        self._metrics = DoorMetrics(self._call_metrics, self._engine.is_public, self._observer, self._count_routes)
+        self._metrics = DoorMetrics(
+            self._call_metrics, self._engine.is_public, self._observer, self._count_routes, self._routes_running
+        )
         description = ServerDescription(NAME, __version__)
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay
         self.service.observer = self._observer
         self.service.trim = trim_memory
         self.service.started = True
-        self._shared = self.service.shared = SharedState(role.shared)
+        self.service.shared = self._shared
         self._limits = LimitTable.of(self._shared, role.row)
         self._limits.forget_row()
         self._spread = Spread(self._shared, role.row, role.door_socket)
@@ -212,6 +216,7 @@ class Door:
         self._shared.set_linked(self._spread.row, linked=state is not None)
         if state is None:
             return
+        self._metrics.keep({(view.name, str(view.version)) for view in state.models}, self._engine.routes)
         self.service.heard_at = time.monotonic()
         self._told.set()
         self.service.online = state.online
@@ -256,6 +261,9 @@ class Door:
             ]
         )
 
+    def _routes_running(self) -> tuple[tuple[str, int], ...]:
+        return tuple([(name, route.counts.running) for name, route in self._engine.routes.items()])
+
     def _settle(self, number: int) -> None:
         self.service.heard_at = time.monotonic()
         self._link.send(self._metrics.take(number))
@@ -264,7 +272,7 @@ class Door:
 
     async def _relay(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> tuple[str, int]:
         """See service.Relay."""
-        call = outcome.call
+        call, record = outcome.call, outcome.call_record
 
         def message(number: int, writer: Any) -> Relay:
             caller = call.caller
@@ -284,6 +292,8 @@ class Door:
                 None if caller is None else (caller.name, tuple(caller.roles), caller.until),
                 call.auth,
                 call.request_id,
+                call.admitted,
+                None if record is None else dict(record.carried()),
             )
 
         async with aclosing(self._link.relay(message)) as events:
@@ -298,6 +308,12 @@ class Door:
                 elif type(event) is RelayEnd:
                     outcome.code, outcome.reply_code = Code(event.code), Code(event.reply_code)
                     outcome.error_kind, outcome.model_seconds = event.kind, event.model_seconds
+                    if event.counted is not None:
+                        name, rows = event.counted
+                        outcome.counted = CountedModel(name, event.model_seconds, rows)
+                    if record is not None:
+                        tell(record, event.ran, event.asked)
+                        record.view = self._engine.view_of(event.model, event.own_name, event.version)
                     return event.model, event.version
         return "", 0
 

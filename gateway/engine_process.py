@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.call import Buffer, Call, Caller, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort
+from tensorgate.gateway.crossing.door_port import CallRecorder, DoorConnection, DoorPort
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
     Hello,
@@ -37,6 +37,7 @@ from tensorgate.gateway.crossing.messages import (
 from tensorgate.gateway.crossing.tensors import TensorWriter
 from tensorgate.gateway.crossing.views import view_message
 from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.monitoring.call_counters import counted_model
 from tensorgate.gateway.monitoring.door_metrics import DoorsObserved
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
@@ -109,10 +110,12 @@ class EngineProcess:
         """`path` is where doors connect, `text` the YAML that they have started with."""
         self._app = app
         self._service = app.service
-        self._service.observer = None  # doors write the access log, and have the spans
+        observer: Any = RelayObserver()  # doors write the access log, and have the spans
+        self._service.observer = observer
         self._port = DoorPort(path, __version__, self)
         self._pages = app.pages(tuple(app.dialects.values()))
-        self._observed = DoorsObserved(app.metrics)
+        self._observed = DoorsObserved(app.metrics, self._has_series)
+        app.router.running_elsewhere = self._observed.running
         app.vitals.listeners.add_all(self._observed.traffic)
         app.vitals.lines_of_doors = self._observed.log_lines
         self._serials = itertools.count(1)
@@ -195,6 +198,13 @@ class EngineProcess:
     def _serving(self) -> tuple[str, ...]:
         return tuple([name for name in self._app.router.names() if self._service.serves(name)])
 
+    def _has_series(self, model: str, version: str) -> bool:
+        """Whether calls of that name are still told of: those of an unloaded version ended with it."""
+        app = self._app
+        if not model or model in app.router.routes:
+            return True
+        return any(str(number) == version for number in app.repository.snapshot.models.get(model, ()))
+
     # ---------------------------------------------------------------------------------------------------- a port's host
 
     def view_of(self, serial: int) -> ModelView | None:
@@ -256,10 +266,11 @@ class EngineProcess:
             door.send(RelayAccepted(message.call, decoupled))
 
         endpoint, call = self._call(message, body)
-        outcomes: list[object] = []
-        call.report = outcomes.append
+        outcomes: list[CallOutcome] = []
+        call.report = outcomes.append  # type: ignore[assignment]  # it is told of outcomes
+        call.record = recorder = None if message.carried is None else CallRecorder(message.carried)
         await self._service.handle(message.dialect, endpoint, call, send, accepted)
-        door.send(_end(message.call, outcomes[0]))
+        door.send(_end(message.call, outcomes[0], recorder))
 
     async def _relay_page(self, door: DoorConnection, message: RelayPage) -> None:
         page = self._pages.get(message.path)
@@ -269,7 +280,7 @@ class EngineProcess:
         reply = await page(RelayedExchange(message))
         self._publish_changes()
         await self._reply(door, message.call, reply)
-        door.send(RelayEnd(message.call, Code.OK, Code.OK, "", "", 0, 0.0))
+        door.send(RelayEnd(message.call, Code.OK, Code.OK, "", "", "", 0, 0.0))
 
     def _call(self, message: Relay, body: Buffer) -> tuple[Endpoint, Call]:
         dialect = self._app.dialects.get(message.dialect)
@@ -297,6 +308,7 @@ class EngineProcess:
             peer=RelayedPeer(*message.peer),
             auth=message.auth,
             request_id=message.request_id,
+            admitted=message.admitted,
         )
         if message.caller is not None:
             name, roles, until = message.caller
@@ -322,8 +334,19 @@ class EngineProcess:
         )
 
 
-def _end(call: int, outcome: object) -> RelayEnd:
-    assert isinstance(outcome, CallOutcome)  # noqa: S101
+class RelayObserver:
+    """Gives calls of doors the records that these want: an engine has no calls of its own."""
+
+    access_log = None
+    has_spans = True
+
+    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> CallRecorder | None:
+        """See Observer."""
+        recorder: CallRecorder | None = call.record
+        return recorder
+
+
+def _end(call: int, outcome: CallOutcome, recorder: CallRecorder | None) -> RelayEnd:
     question = outcome.question
     view = question.view if type(question) is InferRequest else outcome.forwarded
     return RelayEnd(
@@ -332,6 +355,9 @@ def _end(call: int, outcome: object) -> RelayEnd:
         outcome.reply_code,
         outcome.error_kind,
         "" if view is None else view.name,
+        "" if view is None else getattr(view.handle, "name", view.name),
         0 if view is None else view.version,
         outcome.model_seconds,
+        counted_model(outcome),
+        *((), ()) if recorder is None else recorder.take(),
     )

@@ -104,7 +104,7 @@ class LocalEngine:
             [model_counts(model) for model in self._repository.serving()],
             meters.distributions(),
             CacheUsage(cache.nbytes, cache.max_bytes, cache.entries, cache.evictions),
-            [route.usage() for route in self._router.routes.values()],
+            self._router.usage(),
         )
 
     def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:

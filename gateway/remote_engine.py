@@ -6,6 +6,7 @@ See contract.engine.Engine, and local_engine for the engine itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from tensorgate.gateway.config import Config
@@ -110,6 +111,14 @@ class RemoteEngine:
 
     def check_forward(self, call: Call, ref: ModelRef) -> None:
         """Such questions are relayed in any case."""
+
+    def view_of(self, name: str, model: str, version: int) -> ModelView | None:
+        """The version of a model that was asked under a public name; None where it is not known here."""
+        versions = self._link.snapshot.models.get(model)
+        served = None if versions is None else versions.get(version)
+        if served is None:
+            return None
+        return served.view if name == model else replace(served.view, name=name, route=self._router.routes.get(name))
 
     def ask(self, question: Any) -> NoReturn:
         """Questions are relayed with the calls that ask them."""

@@ -197,8 +197,9 @@ class Service:
             except (MustOffload, ModelNotFound, LabelNotFound) as why:
                 question = outcome.question = await self._decode_again(why, endpoint, call, resolve)
             if type(question) is InferRequest:
-                if self.authorizer is not None:
+                if self.authorizer is not None and not call.admitted:
                     self.authorizer.admit(call, question)
+                    call.admitted = True
                 view = question.view
                 calls = self._metrics.calls[dialect, call.transport, view.name, view.version, endpoint.method]
                 calls.decoded(time.perf_counter() - outcome.begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.memory import NO_REGIONS, Regions
@@ -121,6 +121,10 @@ class Call:
     """What the port wants of callers, "" for what all ports do."""
     request_id: str = ""
     """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
+    admitted: bool = False
+    """The authorizer has counted the question. The service writes it; in the engine's process, what a door says."""
+    record: Any = None
+    """The CallRecord of a call that a door has let in, where it wants to know. The process of the engine writes it."""
     report: Callable[[object], None] | None = None
     """Takes the outcome of a call that a door has let in, and will count. The process of the engine writes it."""
     end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)

@@ -188,6 +188,12 @@ class Traced(Protocol):
         """Another server is about to be asked."""
         ...
 
+    def asked(self, target: str, span_id: str, begun: float, ended: float, *, failed: bool) -> None:
+        """Another process has asked another server for this request, by a span of this number. Times are in seconds of
+        time.monotonic().
+        """
+        ...
+
     def carried(self) -> Mapping[str, str]:
         """The headers that go along where another process asks other servers for this request."""
         ...

@@ -7,14 +7,17 @@ import contextlib
 import itertools
 import logging
 import os
+import secrets
 import socket
 import struct
+import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import (
     Answers,
     CancellationToken,
@@ -35,6 +38,7 @@ from tensorgate.gateway.crossing.failures import failure_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
     Answer,
+    Asked,
     Cancel,
     Classes,
     Credit,
@@ -51,6 +55,7 @@ from tensorgate.gateway.crossing.messages import (
     Submit,
 )
 from tensorgate.gateway.crossing.tensors import TensorWriter
+from tensorgate.gateway.telemetry.trace_context import parent_of
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +98,14 @@ class Host(Protocol):
 
 
 class Recorder:
-    """Notes when a request ran. See contract.canonical.Traced."""
+    """Notes when a request ran, and whom it asked. See contract.canonical.Traced."""
 
-    __slots__ = ("_headers", "events")
+    __slots__ = ("_headers", "calls", "events")
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.events: list[tuple[float, ...]] = []
+        self.calls: list[Asked] = []
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced."""
@@ -110,22 +116,61 @@ class Recorder:
         self.events.append((rows, submitted, ended))
 
     def upstream(self, target: str) -> OutgoingSpan:
-        """See Traced. Spans are the door's: it does not learn of this one."""
-        return _Unseen(self._headers)
+        """See Traced. Spans are the door's: it learns of this one with the answer."""
+        return _AskedSpan(self.calls, target, self._headers)
+
+    def asked(self, target: str, span_id: str, begun: float, ended: float, *, failed: bool) -> None:
+        """See Traced."""
+        self.calls.append(Asked(target, span_id, begun, ended, failed))
 
     def carried(self) -> Mapping[str, str]:
         """See Traced."""
         return self._headers
 
+    def take(self) -> tuple[tuple[tuple[float, ...], ...], tuple[Asked, ...]]:
+        """What was noted since the last time."""
+        taken = tuple(self.events), tuple(self.calls)
+        self.events.clear()
+        self.calls.clear()
+        return taken
 
-class _Unseen:
-    """A call to another server that has no span of its own."""
+
+class CallRecorder(Recorder):
+    """The same for a whole call: what a CallRecord is in one process, as far as the service needs it."""
+
+    __slots__ = ("view",)
 
     def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self.view: ModelView | None = None
+
+    def submitted(self, view: ModelView) -> None:
+        """See CallRecord."""
+        self.view = view
+
+    def replied(self, reply: Reply, begun: float = 0.0) -> None:
+        """The door sees replies itself."""
+
+
+class _AskedSpan:
+    """A call to another server, which is the child of the door's span where that is traced."""
+
+    def __init__(self, calls: list[Asked], target: str, headers: Mapping[str, str]) -> None:
+        self._calls = calls
+        self._target = target
+        self._begun = time.monotonic()
+        self._span_id = ""
         self.headers = headers
+        parent = parent_of(headers)
+        if parent is not None and parent.sampled:
+            self._span_id = secrets.token_hex(8)
+            self.headers = replace(parent, span_id=self._span_id).headers()
 
     def end(self, *, failed: bool) -> None:
-        """Nobody is told."""
+        """See OutgoingSpan."""
+        span_id, self._span_id = self._span_id, ""
+        if span_id:
+            self._calls.append(Asked(self._target, span_id, self._begun, time.monotonic(), failed))
 
 
 class DoorConnection:
@@ -246,7 +291,7 @@ class DoorConnection:
             async for answer in answers:
                 await self.wait_for_room(call)
                 self._send_answer(call, answer, recorder)
-            self.channel.send(End(call))
+            self.channel.send(End(call, () if recorder is None else recorder.take()[1]))
         except Exception as error:
             self._send_failure(call, error, recorder)
         finally:
@@ -259,9 +304,9 @@ class DoorConnection:
         try:
             classes = {name: _classes(best, writer) for name, best in answer.classes.items()} if answer.classes else {}
             ran: tuple[tuple[float, ...], ...] = ()
+            asked: tuple[Asked, ...] = ()
             if recorder is not None:
-                ran = tuple(recorder.events)
-                recorder.events.clear()
+                ran, asked = recorder.take()
             self.channel.send(
                 Answer(
                     call,
@@ -270,6 +315,7 @@ class DoorConnection:
                     answer.final,
                     classes,
                     ran,
+                    asked,
                 )
             )
         except (GatewayError, OverflowError, ValueError, TypeError) as error:
@@ -280,7 +326,8 @@ class DoorConnection:
     ) -> None:
         if not isinstance(error, GatewayError):
             log.error("a request of a door failed unexpectedly", exc_info=error)
-        self.channel.send(failure_of(call, error, () if recorder is None else tuple(recorder.events), refused=refused))
+        ran, asked = ((), ()) if recorder is None else recorder.take()
+        self.channel.send(failure_of(call, error, ran, asked, refused=refused))
 
     def _cancel(self, message: Cancel) -> None:
         answers = self._running.pop(message.call, None)
@@ -361,6 +408,8 @@ class DoorPort:
         """Let the doors go."""
         if self._listening is not None:
             self._listening.cancel()
+        for task in list(self._greeting):
+            task.cancel()
         for door in list(self._doors):
             door.channel.close()
 
@@ -388,6 +437,11 @@ class DoorPort:
             sock.close()
             arena.close()
             return
+        except asyncio.CancelledError:  # what greets in its thread ends with the socket
+            sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+            arena.close()
+            raise
         door = DoorConnection(self, hello, arena, peer_arena)
         await loop.connect_accepted_socket(lambda: door.channel, sock)
         self._doors.add(door)

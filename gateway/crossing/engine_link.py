@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 import socket
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -18,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tensorgate.gateway.contract.call import MustRelay, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK, Traced
 from tensorgate.gateway.contract.errors import ModelUnavailable, Unavailable
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -28,6 +29,7 @@ from tensorgate.gateway.crossing.failures import code_of, error_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
     Answer,
+    Asked,
     Cancel,
     Classes,
     Credit,
@@ -53,6 +55,7 @@ STREAM_CREDIT: Final = 32
 """Answers of a decoupled model that may be on their way before their reader has taken any."""
 GIVE_BACK_S: Final = 0.1
 _RAN_NUMBERS: Final = 5
+_SPAN_ID: Final = re.compile(r"(?!0{16})[0-9a-f]{16}").fullmatch
 _RETRY_AFTER: Final = MappingProxyType({"Retry-After": "1"})
 MAX_ARENA_BYTES: Final = 64 << 30
 """Addresses, not memory: the configuration bounds what callers may send at once."""
@@ -159,20 +162,11 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
             reader.set_exception(StopAsyncIteration())
             reader.exception()
 
-    def ran(self, events: tuple[tuple[float, ...], ...]) -> None:
+    def ran(self, events: tuple[tuple[float, ...], ...], calls: tuple[Asked, ...]) -> None:
         """Tell whoever wants to know what became of the request. Raises CrossingBroken."""
         record = self._request.cancellation.call_record
-        if record is None:
-            return
-        try:
-            for event in events:
-                if len(event) == _RAN_NUMBERS:
-                    record.ran(int(event[0]), int(event[1]), *event[2:])
-                else:
-                    rows, submitted, ended = event
-                    record.left(int(rows), submitted, ended)
-        except (ValueError, OverflowError) as error:
-            raise CrossingBroken(f"when a request ran: {error}") from None
+        if record is not None:
+            tell(record, events, calls)
 
     def _resolve(self, reader: asyncio.Future[InferResponse], outcome: InferResponse | Exception) -> None:
         if isinstance(outcome, Exception):
@@ -185,6 +179,23 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
             if self._taken == STREAM_CREDIT // 2:
                 self._taken = 0
                 self._link.credit(self._call, STREAM_CREDIT // 2)
+
+
+def tell(record: Traced, events: tuple[tuple[float, ...], ...], calls: tuple[Asked, ...]) -> None:
+    """Tell a record when its requests ran, and whom they asked. Raises CrossingBroken."""
+    try:
+        for event in events:
+            if len(event) == _RAN_NUMBERS:
+                record.ran(int(event[0]), int(event[1]), *event[2:])
+            else:
+                rows, submitted, ended = event
+                record.left(int(rows), submitted, ended)
+        for call in calls:
+            if _SPAN_ID(call.span_id) is None:
+                raise ValueError(f"no number of a span: {call.span_id[:80]}")
+            record.asked(call.target, call.span_id, call.begun, call.ended, failed=call.failed)
+    except (ValueError, OverflowError) as error:
+        raise CrossingBroken(f"when a request ran: {error}") from None
 
 
 class RelayedCall:
@@ -413,8 +424,8 @@ class EngineLink:
         outputs = reader.tensors(message.outputs)  # also where nobody waits: so the other side's memory is given back
         if answers is None:
             return
-        if message.ran:
-            answers.ran(message.ran)
+        if message.ran or message.asked:
+            answers.ran(message.ran, message.asked)
         classes: Mapping[str, TopK] = NOTHING
         if message.classes:
             classes = {name: _top_k(each, reader) for name, each in message.classes.items()}
@@ -426,13 +437,14 @@ class EngineLink:
     def _end(self, message: End) -> None:
         answers = self._pending.pop(message.call, None)
         if answers is not None:
+            answers.ran((), message.asked)
             answers.end()
 
     def _failure(self, message: Failure) -> None:
         error = error_of(message)
         answers = self._pending.get(message.call)
         if answers is not None:
-            answers.ran(message.ran)
+            answers.ran(message.ran, message.asked)
             if message.refused:
                 answers.refuse()
             del self._pending[message.call]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tensorgate.gateway.contract.errors import Code, GatewayError, Internal, kinds, text_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
-from tensorgate.gateway.crossing.messages import Failure
+from tensorgate.gateway.crossing.messages import Asked, Failure
 
 _PUBLIC: Final = GatewayError.__module__.rpartition(".")[0]
 _KINDS: Final = {"GatewayError": GatewayError} | {
@@ -17,16 +17,21 @@ _MAX_INTEGER: Final = 1 << 63
 
 
 def failure_of(
-    call: int, error: BaseException, ran: tuple[tuple[float, ...], ...] = (), *, refused: bool = False
+    call: int,
+    error: BaseException,
+    ran: tuple[tuple[float, ...], ...] = (),
+    asked: tuple[Asked, ...] = (),
+    *,
+    refused: bool = False,
 ) -> Failure:
     """What ends a call, `refused` before it was accepted. An exception that is no GatewayError is a bug: its text stays
     here.
     """
     if not isinstance(error, GatewayError):
-        return Failure(call, Internal.__name__, "", {}, ran, refused)
+        return Failure(call, Internal.__name__, "", {}, ran, asked, refused)
     facts = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
     kind = next(each.__name__ for each in type(error).__mro__ if _KINDS.get(each.__name__) is each)
-    return Failure(call, kind, text_of(error), facts, ran, refused)
+    return Failure(call, kind, text_of(error), facts, ran, asked, refused)
 
 
 def error_of(failure: Failure) -> GatewayError:

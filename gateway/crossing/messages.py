@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -128,6 +128,10 @@ class Relay(Message, tag=13):
     """name, roles, until"""
     auth: str
     request_id: str
+    admitted: bool
+    """Limits have counted it already."""
+    carried: dict[str, str] | None
+    """See Submit."""
 
 
 class RelayPage(Message, tag=14):
@@ -154,6 +158,8 @@ class Observed(Message, tag=15):
     log_lines: tuple[int, int]
     """Lines of the access log so far: written, and dropped."""
     routes: tuple[RouteCount, ...]
+    routes_running: tuple[tuple[str, int], ...]
+    """Requests of a route that are on their way now."""
 
 
 class Series(Message):
@@ -206,6 +212,16 @@ class Seen(Message, tag=16):
 # --------------------------------------------------------------------------------------------------- engine to the door
 
 
+class Asked(Message):
+    """A call to another server, which was told the number of its span, 16 digits. Times are of time.monotonic()."""
+
+    target: str
+    span_id: str
+    begun: float
+    ended: float
+    failed: bool
+
+
 class Answer(Message, tag=30):
     """See canonical.InferResponse. `ran` has (rows, batch_rows, submitted, started, ended) for each run of the request,
     (rows, submitted, ended) where it ended while it waited.
@@ -217,12 +233,14 @@ class Answer(Message, tag=30):
     final: bool
     classes: dict[str, Classes]
     ran: tuple[tuple[float, ...], ...]
+    asked: tuple[Asked, ...] = ()
 
 
 class End(Message, tag=31):
     """No more answers of a decoupled model."""
 
     call: int
+    asked: tuple[Asked, ...] = ()
 
 
 class Failure(Message, tag=32):
@@ -233,6 +251,7 @@ class Failure(Message, tag=32):
     text: str
     facts: dict[str, Any]
     ran: tuple[tuple[float, ...], ...] = ()
+    asked: tuple[Asked, ...] = ()
     refused: bool = False
     """The request was not even accepted."""
 
@@ -263,16 +282,23 @@ class RelayAccepted(Message, tag=38):
 
 
 class RelayEnd(Message, tag=35):
-    """The last word on a Relay or a RelayPage: how it ended, the error's kind, and the model that it was about."""
+    """The last word on a Relay or a RelayPage: how it ended, the error's kind, and the version that it was about: by
+    its public name, and its model's own. `counted` is the name, "" for none, and the rows, by which a dialect's own
+    metrics count the call.
+    """
 
     call: int
     code: int
     reply_code: int
     kind: str
     model: str
+    own_name: str
     version: int
     model_seconds: float
+    counted: tuple[str, int] | None = None
+    """None: it was no inference."""
     ran: tuple[tuple[float, ...], ...] = ()
+    asked: tuple[Asked, ...] = ()
 
 
 class Settle(Message, tag=36):

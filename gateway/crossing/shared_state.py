@@ -26,9 +26,13 @@ given to it - taken. `linked` says that its calls find the engine.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -41,6 +45,8 @@ _HEADER: Final = struct.Struct("<8sIIIIQQ")
 _HEADER_BYTES: Final = 64
 _CELL: Final = np.dtype("<i8")
 _PAGE: Final = 4096
+_LOCK: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+"""Of the first byte: struct flock."""
 
 
 class SharedState:
@@ -65,6 +71,13 @@ class SharedState:
         self._given = self._cells(before, listeners, rows, rows)
         self.rate_limits = memoryview(memory)[start : start + size]
         """The rate-limit region, writable."""
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process of the group is within `alone` meanwhile. Waits; in a thread."""
+        with Path(f"/proc/self/fd/{self.fd}").open("rb+") as file:  # a lock of its own, which ends with it
+            fcntl.fcntl(file, fcntl.F_OFD_SETLKW, _LOCK)
+            yield
 
     @classmethod
     def create(cls, listeners: int, doors: int, rate_limit_bytes: int = RATE_LIMIT_BYTES) -> SharedState:

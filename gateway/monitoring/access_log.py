@@ -11,11 +11,13 @@ import json
 import logging
 import os
 import random
+import stat
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,8 +156,18 @@ class LogFile:
     written from its new end on.
     """
 
-    def __init__(self, name: str, path: Path, refill: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        refill: Callable[[], None] = lambda: None,
+        alone: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """`alone` keeps other processes from writing there meanwhile, for what is no regular file: a pipe takes more
+        than some kilobytes piece by piece.
+        """
         self.refill = refill
+        self._alone = alone
         self._stream = name if name in STREAMS else ""
         self._path = path
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -214,7 +226,9 @@ class LogFile:
             taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _PIECES_AT_ONCE))]
             count = sum(lines for _, lines in taken)
             try:
-                _write_all(self._opened(), [piece for piece, _ in taken])
+                file = self._opened()
+                with nullcontext() if stat.S_ISREG(os.fstat(file).st_mode) else self._alone():
+                    _write_all(file, [piece for piece, _ in taken])
                 self._complained = False
             except OSError as error:
                 self._failed += count

@@ -55,10 +55,27 @@ class CountedCall(NamedTuple):
     rows: int
 
 
+class CountedModel(NamedTuple):
+    """What is counted of an inference that another process has answered, beside what is known here."""
+
+    model: str
+    model_seconds: float
+    rows: int
+
+
+def counted_model(outcome: CallOutcome) -> tuple[str, int] | None:
+    """The model of an inference, by its public name, and its rows; None for what is none."""
+    question = outcome.question
+    return (question.view.name, _rows(question)) if type(question) is InferRequest else None
+
+
 def counted_call(outcome: CallOutcome, is_public: Callable[[str], bool]) -> CountedCall:
     """What is counted of a call that is over."""
     question, call = outcome.question, outcome.call
     method, code = outcome.endpoint.method, outcome.reply_code
+    if outcome.counted is not None:
+        model, seconds, rows = outcome.counted
+        return CountedCall(model, method, call.transport, code, outcome.seconds, seconds, rows)
     if type(question) is InferRequest:
         name, seconds = question.view.name, outcome.model_seconds
         return CountedCall(name, method, call.transport, code, outcome.seconds, seconds, _rows(question))

@@ -5,7 +5,7 @@ In a process killed meanwhile, what it had observed since then is lost: at most 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final
 
 import numpy as np
@@ -95,12 +95,16 @@ class DoorMetrics:
         is_public: Callable[[str], bool],
         observer: Observer | None,
         count_routes: Callable[[], tuple[RouteCount, ...]] = tuple,
+        routes_running: Callable[[], tuple[tuple[str, int], ...]] = tuple,
     ) -> None:
+        """`routes_running` gives the requests of each route that are on their way."""
         self.call_counters = {name: DoorCounters(name, wanted, is_public) for name, wanted in call_metrics.items()}
         self.calls = CallSeriesTable(self._series)
         self.traffic = Listeners()
         self._observer = observer
         self._count_routes = count_routes
+        self._routes_running = routes_running
+        self._live: Callable[[RequestKey], bool] = lambda key: True
         self._every: dict[RequestKey, DoorSeries] = {}
         self._refused: dict[str, int] = {}
 
@@ -115,9 +119,17 @@ class DoorMetrics:
         if reason is not None:
             self._refused[reason] = self._refused.get(reason, 0) + 1
 
+    def keep(self, versions: Collection[tuple[str, str]], routes: Container[str]) -> None:
+        """Only these versions, and routes, are served from now on: series of others end once they were taken over."""
+        self._live = lambda key: not key[2] or key[2] in routes or key[2:4] in versions
+
     def take(self, settle: int) -> Observed:
         """All that was observed since the last time, for the engine's Settle of that number."""
         series = [taken for key, each in self._every.items() if (taken := each.take(key)) is not None]
+        if gone := [key for key in self._every if not self._live(key)]:
+            for key in gone:
+                del self._every[key]
+            self.calls.clear()
         refused, self._refused = self._refused, {}
         ended = [each for counters in self.call_counters.values() for each in counters.take()]
         log = self._observer.access_log if self._observer is not None else None
@@ -126,8 +138,8 @@ class DoorMetrics:
             (*labels, traffic.connections, traffic.running, traffic.received, traffic.sent)
             for labels, traffic in self.traffic.read().items()
         ]
-        routes = self._count_routes()
-        return Observed(settle, tuple(series), refused, tuple(ended), tuple(listeners), lines, routes)
+        routes, running = self._count_routes(), self._routes_running()
+        return Observed(settle, tuple(series), refused, tuple(ended), tuple(listeners), lines, routes, running)
 
     def _series(self, key: RequestKey) -> DoorSeries:
         series = self._every.get(key)
@@ -142,8 +154,11 @@ class DoorMetrics:
 class DoorsObserved:
     """The engine's side: sums of what all doors have counted."""
 
-    def __init__(self, metrics: MetricsCollector) -> None:
+    def __init__(self, metrics: MetricsCollector, has_series: Callable[[str, str], bool] = lambda *of: True) -> None:
+        """`has_series` tells whether calls to a model's version, by its public name, are still told of."""
         self._metrics = metrics
+        self._has_series = has_series
+        self._running: dict[int, Mapping[str, int]] = {}
         self._traffic: dict[int, dict[tuple[str, str], ListenerTraffic]] = {}
         self._past: dict[tuple[str, str], ListenerTraffic] = {}
         self._lines: dict[int, tuple[int, int]] = {}
@@ -153,6 +168,8 @@ class DoorsObserved:
         """A door has counted; `door` is its connection's own number. Raises ValueError for what no door sends."""
         metrics = self._metrics
         for each in observed.series:
+            if not self._has_series(each.model, each.version):
+                continue
             series = metrics.calls[each.dialect, each.transport, each.model, each.version, each.method]
             took, ran, decoded, encoded = map(_floats, (each.took, each.ran, each.decoded, each.encoded))
             series.add(took, ran, [(Code(code), seconds) for code, seconds in each.failed])
@@ -174,6 +191,7 @@ class DoorsObserved:
             for title, transport, connections, running, received, sent in observed.listeners
         }
         self._lines[door] = observed.log_lines
+        self._running[door] = dict(observed.routes_running)
 
     def joined(self, slot: int, restarts: Mapping[str, int]) -> None:
         """The door of a slot is there, after so many restarts. It may be an older one that has only connected anew."""
@@ -186,6 +204,7 @@ class DoorsObserved:
         for labels, traffic in self._traffic.pop(door, {}).items():
             past = self._past.get(labels, ListenerTraffic(None, 0, 0, 0))
             self._past[labels] = past + ListenerTraffic(None, 0, traffic.received, traffic.sent)
+        self._running.pop(door, None)
         written, dropped = self._lines.pop(door, (0, 0))
         self._past_lines = (self._past_lines[0] + written, self._past_lines[1] + dropped)
 
@@ -196,6 +215,10 @@ class DoorsObserved:
             for labels, traffic in door.items():
                 total[labels] = traffic + total.get(labels, ListenerTraffic(None, 0, 0, 0))
         return total
+
+    def running(self, route: str) -> int:
+        """Requests of a route that are on their way in doors."""
+        return sum(each.get(route, 0) for each in list(self._running.values()))
 
     def log_lines(self) -> tuple[int, int]:
         """Lines of the access log: written, and dropped."""

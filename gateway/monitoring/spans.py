@@ -61,7 +61,8 @@ class Spans:
         self._ratio = config.ratio
         self._trace = trace
         resource = Resource.create({"service.name": config.service_name, "service.version": version})
-        self._provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)  # what comes here is sampled
+        self._ids = _ids()  # what comes here is sampled
+        self._provider = TracerProvider(ALWAYS_ON, resource, False, id_generator=self._ids)
         batch = min(512, config.max_waiting)
         self._provider.add_span_processor(BatchSpanProcessor(sender, config.max_waiting, 1000, batch))
         self._tracer = self._provider.get_tracer("tensorgate", version)
@@ -72,7 +73,8 @@ class Spans:
         if is_sampled(parent, self._ratio):
             call_record.begun = begun
             call_record.stages = []
-            call_record.span = CallSpan(self._trace, self._tracer, parent, call_record, endpoint, call, begun)
+            tools = self._trace, self._tracer, self._ids
+            call_record.span = CallSpan(*tools, parent, call_record, endpoint, call, begun)
             call_record.trace_id = call_record.span.trace_id
             call_record.make_outgoing_span = call_record.span.upstream
         else:
@@ -89,6 +91,20 @@ class Spans:
         last.join(_CLOSES_WITHIN_S)
 
 
+def _ids() -> Any:
+    """The numbers of spans: chance, but for one that is given just before its span starts."""
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class Ids(RandomIdGenerator):
+        given = 0
+
+        def generate_span_id(self) -> int:
+            given, self.given = self.given, 0
+            return given or super().generate_span_id()
+
+    return Ids()
+
+
 class CallSpan:
     """The spans of one call."""
 
@@ -97,6 +113,7 @@ class CallSpan:
         "_call_record",
         "_context",
         "_endpoint",
+        "_ids",
         "_offset_ns",
         "_span",
         "_state",
@@ -109,6 +126,7 @@ class CallSpan:
         self,
         trace: Any,
         tracer: Any,
+        ids: Any,
         parent: Parent | None,
         call_record: CallRecord,
         endpoint: Endpoint,
@@ -119,6 +137,7 @@ class CallSpan:
         self._endpoint = endpoint
         self._trace = trace
         self._tracer = tracer
+        self._ids = ids
         self._call_record = call_record
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._state = parent.state if parent is not None else ""
@@ -133,6 +152,14 @@ class CallSpan:
         return UpstreamSpan(
             self._tracer.start_span(target, self._context, self._trace.SpanKind.CLIENT), self._trace, self._state
         )
+
+    def asked(self, target: str, span_id: str, begun: float, ended: float, *, failed: bool) -> None:
+        """Another process has asked another server, which knows this span already."""
+        self._ids.given = int(span_id, 16)
+        span = self._tracer.start_span(target, self._context, self._trace.SpanKind.CLIENT, start_time=self._ns(begun))
+        if failed:
+            span.set_status(self._trace.StatusCode.ERROR)
+        span.end(self._ns(ended))
 
     def headers(self) -> Mapping[str, str]:
         """What another process sends along that asks other servers for this call: the call itself is their parent."""

@@ -133,12 +133,13 @@ class Route:
         """Count the end of a running request."""
         self.counts.running -= 1
 
-    def count(self, view: ModelView, why: str) -> None:
-        """Count a request that this version gets."""
+    def count(self, view: ModelView, why: str) -> tuple[str, str, str]:
+        """Count a request that this version gets -> as what it counts."""
         handle: Any = view.handle
         key = (handle.name, str(view.version), why)
         taken = self.counts.taken
         taken[key] = taken.get(key, 0) + 1
+        return key
 
     def add(self, key: tuple[str, str, str], requests: int) -> None:
         """Count requests that a door has sent on, by (model, version, why)."""

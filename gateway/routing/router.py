@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
-from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.engine import DecodeAgain, Infer
 from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound
+from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.routing.route import Route, routes_of
 from tensorgate.gateway.security.access import AccessRules
@@ -86,7 +87,7 @@ class Resolution:
                     request = await decode(again)
                 if route.timeout_s:
                     request = _with_timeout(request, route.timeout_s)
-                route.count(request.view, self.why)
+                counted = route.count(request.view, self.why)
                 copy = None if route.mirror is None else route.mirror.copy(request, self._router.target)
                 try:
                     if copy is None:
@@ -94,6 +95,9 @@ class Resolution:
                     with copy:
                         copy.seconds = await infer(request, again or self, copy.on_answer)
                     return copy.seconds
+                except MustRelay:  # the process that answers it counts it
+                    route.add(counted, -1)
+                    raise
                 except GatewayError as error:
                     again = None if has_replied() else self.instead(request, error)
                     if again is None:
@@ -156,6 +160,8 @@ class Router:
         self._repository = repository
         self.routes: Mapping[str, Route] = routes_of(config.routes)
         self.access: AccessRules | None = None
+        self.running_elsewhere: Callable[[str], int] = lambda route: 0
+        """How many requests of a route other processes have on their way."""
         self.forwards = True
         """Whether calls may go to other servers unread."""
         self._default = default_model
@@ -243,6 +249,13 @@ class Router:
         """Every public name, models first."""
         wanted = self._repository.snapshot.labels
         return (*wanted, *(name for name in self.routes if name not in wanted))
+
+    def usage(self) -> list[RouteUsage]:
+        """What all routes have counted, with what other processes have on their way. In any thread."""
+        return [
+            replace(used, running=used.running + self.running_elsewhere(used.name))
+            for used in [route.usage() for route in self.routes.values()]
+        ]
 
     def is_public(self, name: str) -> bool:
         """Whether a model or route has this name."""

@@ -31,6 +31,8 @@ class CallOutcome:
     """Of what kind the caller was told that the error is."""
     error_kind = ""
     """The class name of the error, "" where there is none."""
+    counted: Any = None
+    """What monitoring counts of a call that another process has answered."""
     seconds = 0.0
     """How long the call took; set once it is over."""
     model_seconds = 0.0

@@ -109,6 +109,11 @@ class CallRecord:
         """See Traced."""
         return NO_OUTGOING_SPAN if self.make_outgoing_span is None else self.make_outgoing_span(target)
 
+    def asked(self, target: str, span_id: str, begun: float, ended: float, *, failed: bool) -> None:
+        """See Traced."""
+        if self.span is not None:
+            self.span.asked(target, span_id, begun, ended, failed=failed)
+
     def carried(self) -> Mapping[str, str]:
         """See Traced."""
         if self.span is not None:

@@ -480,6 +480,34 @@ async def test_counters_and_the_access_log_have_every_call_once(group: Processes
     assert Counter(entry["code"] for entry in entries() if entry.get("model") == "c") == {"OK": calls}
 
 
+async def test_what_the_engine_answers_whole_is_told_as_any_call(group: Processes, stack: ExitStack) -> None:
+    """Requests of a route with a limit of all doors together: doors pass them on undecoded."""
+    gateway, file = group.gateway, group.folder / "access.log"
+    before = gateway.metrics()
+
+    def counted(name: str, **labels: str) -> float:
+        return gateway.metrics().total(name, **labels) - before.total(name, **labels)
+
+    occupied, _ = group.at_doors(stack)
+    occupied.send("POST", "/v2/models/limited/infer", v2(1))
+    await asyncio.to_thread(wait_until, lambda: counted("tensorgate_route_running", route="limited") == 1)
+    (group.folder / "go").touch()
+    assert y(occupied.receive()) == 1
+    (group.folder / "go").unlink()
+    assert counted("tensorgate_requests_total", model="limited", code="OK") == 1
+    assert counted("tensorgate_route_requests_total", route="limited") == 1
+    assert counted("tensorgate_route_running", route="limited") == 0
+
+    def entry() -> Any:
+        entries = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return next((each for each in reversed(entries) if each.get("route") == "limited"), None)
+
+    await until(lambda: entry() is not None)
+    told = entry()
+    assert (told["model"], told["version"], told["code"], told["rows"]) == ("gated", 1, "OK", 1)
+    assert told["compute_ms"] > 0
+
+
 # ------------------------------------------------------------------------------------------------------ falls and rises
 
 

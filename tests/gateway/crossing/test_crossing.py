@@ -28,11 +28,12 @@ from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.crossing import channel
 from tensorgate.gateway.crossing.arena import Arena, PeerArena
 from tensorgate.gateway.crossing.channel import greet, hello_of
-from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort
-from tensorgate.gateway.crossing.engine_link import EngineLink
+from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort, Recorder
+from tensorgate.gateway.crossing.engine_link import EngineLink, tell
 from tensorgate.gateway.crossing.frames import CrossingBroken, FrameReader, add_frame
 from tensorgate.gateway.crossing.messages import (
     Answer,
+    Asked,
     Block,
     Cancel,
     Credit,
@@ -57,6 +58,8 @@ from tensorgate.gateway.crossing.messages import (
 )
 from tensorgate.gateway.crossing.tensors import TensorWriter
 from tensorgate.gateway.crossing.views import view_message
+from tensorgate.gateway.telemetry.call_record import CallRecord
+from tensorgate.gateway.telemetry.trace_context import parent_of
 
 SPEC = TensorSpec("x", np.dtype("f4"), (-1, -1))
 MARK = 777
@@ -134,7 +137,7 @@ class Host:
         if message.dialect == "bug":
             raise ZeroDivisionError
         door.send(RelayReply(message.call, (door.channel.writer.data(body),), 200, {}, 0, "", False))
-        door.send(RelayEnd(message.call, 0, 0, "", "", 0, 0.0))
+        door.send(RelayEnd(message.call, 0, 0, "", "", "", 0, 0.0))
 
     def observed(self, door: int, message: Observed) -> None:
         if any(len(each.took) % 8 for each in message.series):
@@ -270,7 +273,7 @@ def test_an_error_ends_its_call_alone(tmp_path: Path, id: str, kind: str, text: 
 
 def relay(number: int, dialect: str = "x", body: Any = b"abc") -> Relay:
     return Relay(
-        number, dialect, body, "", "", {}, "http", {}, None, (1, 1, None), (), ("", ()), None, "", ""
+        number, dialect, body, "", "", {}, "http", {}, None, (1, 1, None), (), ("", ()), None, "", "", False, None
     )  # fmt: skip
 
 
@@ -378,7 +381,7 @@ def submit(call: int, **more: Any) -> Submit:
 
 def observed(**more: Any) -> Observed:
     said: dict[str, Any] = {"settle": 0, "series": (), "refused": {}, "ended": (), "listeners": ()}
-    return Observed(**(said | {"log_lines": (0, 0), "routes": ()} | more))
+    return Observed(**(said | {"log_lines": (0, 0), "routes": (), "routes_running": ()} | more))
 
 
 SERIES = Series("x", "http", "m", "1", "infer", b"1234567", b"", b"", b"", ())
@@ -531,12 +534,12 @@ ENGINE_LIES = {
     "no such code": Failure(1, "ModelFailed", "", {"code": 77}),
     "no such code of a reply": RelayReply(2, (b"",), 200, {}, 99, "", False),
     "a reply from nowhere": RelayReply(2, (Block(-5, 1, 1),), 200, {}, 0, "", False),
-    "no such end": RelayEnd(2, 99, 0, "", "", 0, 0.0),
+    "no such end": RelayEnd(2, 99, 0, "", "", "", 0, 0.0),
     "a ticket that is not out": Release((5, 5)),
 }
 ENGINE_ODD = {
     "answers to nobody": (Answer(99, (tensor(),), {}, True, {}, ()), End(99), Stale(-1)),
-    "ends for nobody": (RelayEnd(98, 0, 0, "", "", 0, 0.0), RelayReply(97, (b"",), 200, {}, 0, "", False)),
+    "ends for nobody": (RelayEnd(98, 0, 0, "", "", "", 0, 0.0), RelayReply(97, (b"",), 200, {}, 0, "", False)),
     "settles": (Settle(2**63),),
     "an answer twice": (Answer(99, (), {}, True, {}, ()), Answer(99, (), {}, True, {}, ())),
 }
@@ -610,3 +613,37 @@ def test_who_does_not_greet_is_not_let_in(tmp_path: Path) -> None:
         running.cancel()
 
     run(test, tmp_path)
+
+
+TRACE = "00-" + "a" * 32 + "-" + "b" * 16
+
+
+def test_calls_to_other_servers_get_spans_of_their_own_where_somebody_traces_them() -> None:
+    traced = Recorder({"traceparent": f"{TRACE}-01", "tracestate": "v=1"})
+    span = traced.upstream("/x")
+    parent = parent_of(span.headers)
+    assert parent is not None
+    assert (parent.trace_id, parent.sampled, parent.state) == ("a" * 32, True, "v=1")
+    assert parent.span_id != "b" * 16
+    span.end(failed=True)
+    span.end(failed=False)  # the first end counts
+    _, (asked,) = traced.take()
+    assert (asked.target, asked.span_id, asked.failed, asked.begun <= asked.ended) == ("/x", parent.span_id, True, True)
+    assert traced.take() == ((), ())
+    for headers in ({}, {"traceparent": f"{TRACE}-00"}):
+        untraced = Recorder(headers)
+        span = untraced.upstream("/x")
+        span.end(failed=False)
+        assert (span.headers, untraced.take()) == (headers, ((), ()))
+
+
+@pytest.mark.parametrize("span_id", ["", "b" * 15, "0" * 16, "B" * 16, "-" + "b" * 15, "b" * 17])
+def test_a_span_without_a_number_breaks_the_crossing(span_id: str) -> None:
+    with pytest.raises(CrossingBroken, match="when a request ran"):
+        tell(CallRecord(), (), (Asked("/x", span_id, 0.0, 1.0, False),))
+
+
+def test_what_became_of_a_request_is_told_to_its_record() -> None:
+    record = CallRecord()
+    tell(record, ((2, 8, 1.0, 2.0, 4.0), (3, 1.0, 5.0)), (Asked("/x", "b" * 16, 0.0, 1.0, False),))
+    assert (record.rows, record.batch_rows, record.queue_s, record.compute_s) == (5, 8, 4.0, 2.0)

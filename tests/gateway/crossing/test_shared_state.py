@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
+import threading
 
 import pytest
 
@@ -118,3 +120,31 @@ def test_what_is_on_its_way_counts_until_it_is_taken_or_lost() -> None:
     state.set_alive(1, alive=True)
     assert state.lighter(0, 0) == 1
     assert state.open(0)[1] == 0
+
+
+def test_one_process_at_a_time_is_alone() -> None:
+    """Each mapping stands for a process; also one that is killed meanwhile lets the next one in."""
+    one, other = two()
+    inside, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with other.alone():
+            inside.set()
+        done.set()
+
+    with one.alone():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert not inside.wait(0.2)
+    assert done.wait(20)
+    thread.join()
+    child = os.fork()
+    if child == 0:
+        try:
+            with one.alone():
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with other.alone():
+        pass

@@ -7,7 +7,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -270,3 +270,27 @@ def test_lines_that_wait_for_the_disk_are_bounded(tmp_path: Path, monkeypatch: p
     file.write(lines, waiting)
     assert 100 <= log.written < 100 + access_log.LINES_AT_ONCE
     assert log.written + log.dropped == 1000
+
+
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_what_is_no_regular_file_is_written_by_one_process_at_a_time(
+    is_pipe: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[int] = []
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        entered.append(1)
+        yield
+        entered.append(-1)
+
+    read, write = os.pipe()
+    target = write if is_pipe else os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    file = LogFile("stdout", Path("stdout"), alone=alone)
+    monkeypatch.setattr(file, "_opened", lambda: target)
+    file.write(b"a line\n")
+    file.close()
+    assert entered == ([1, -1] if is_pipe else [])
+    assert (os.read(read, 100) if is_pipe else (tmp_path / "log").read_bytes()) == b"a line\n"
+    for each in {read, write, target}:
+        os.close(each)
