@@ -138,6 +138,7 @@ class Door:
         self._sockets = Sockets.inherited(role.http, role.metrics, role.grpc)
         self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
         self._connecting: asyncio.Task[None] | None = None
+        self._bounding: asyncio.TimerHandle | None = None
         self._told = asyncio.Event()
         self._max_wait_s = MAX_WAIT_S if role.restarts is None or role.is_next else MAX_NEXT_WAIT_S
         self._take_over(config)
@@ -162,6 +163,7 @@ class Door:
             return False
         await self._ports.start(self._config, self._sockets, self._pages, self._spread)
         self._spread.start()
+        self._bound()
         return True
 
     async def _told_or_outdated(self) -> None:
@@ -194,6 +196,8 @@ class Door:
             return False
         finally:
             timer.cancel()
+            if self._bounding is not None:
+                self._bounding.cancel()
             with contextlib.suppress(GatewayError):
                 self._settle(0)
                 await asyncio.sleep(0)  # it leaves with this turn of the loop
@@ -263,6 +267,11 @@ class Door:
 
     def _routes_running(self) -> tuple[tuple[str, int], ...]:
         return tuple([(name, route.counts.running) for name, route in self._engine.routes.items()])
+
+    def _bound(self) -> None:
+        """See to it once a second that an engine that does not ask costs no memory."""
+        self._metrics.bound()
+        self._bounding = asyncio.get_running_loop().call_later(1, self._bound)
 
     def _settle(self, number: int) -> None:
         self.service.heard_at = time.monotonic()

@@ -5,11 +5,11 @@ Times are seconds of `time.monotonic()`, which all processes of a machine share.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -162,6 +162,11 @@ class Observed(Message, tag=15):
     """Requests of a route that are on their way now."""
 
 
+Times: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Merged: TypeAlias = tuple[tuple[float, Times], ...]
+"""Observations that a door could not keep one by one: (seconds, how often)"""
+
+
 class Series(Message):
     """Calls of one kind. Seconds are 64-bit floats, one after the other."""
 
@@ -174,8 +179,10 @@ class Series(Message):
     ran: bytes
     decoded: bytes
     encoded: bytes
-    failed: tuple[tuple[int, float], ...]
-    """(code, seconds)"""
+    failed: tuple[tuple[int, float, Times], ...]
+    """(code, seconds, calls)"""
+    merged: tuple[Merged, Merged, Merged, Merged] = ((), (), (), ())
+    """More of took, ran, decoded and encoded, in this order."""
 
 
 class RouteCount(Message):
@@ -189,7 +196,7 @@ class RouteCount(Message):
 
 
 class Ended(Message):
-    """One call, for the counters of a dialect that counts each."""
+    """One call, for the counters of a dialect that counts each; or several that count alike, and their means."""
 
     dialect: str
     model: str
@@ -200,7 +207,9 @@ class Ended(Message):
     seconds: float
     model_seconds: float
     """-1 where no model was asked; `rows`, too."""
-    rows: int
+    rows: float
+    calls: Times = 1
+    """How many; of several, the numbers are means."""
 
 
 class Seen(Message, tag=16):

@@ -5,7 +5,7 @@ Label values are public names of models: a call that named another, or none that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tensorgate.gateway.contract.call import Call, Reply
@@ -18,6 +18,7 @@ from tensorgate.gateway.telemetry.histogram import Gathered
 
 _US: Final = 1e6
 
+Pairs: TypeAlias = Iterable[tuple[float, int]]
 _Key: TypeAlias = tuple[str, str, str]
 """(model, method, transport)"""
 
@@ -52,7 +53,7 @@ class CountedCall(NamedTuple):
     seconds: float
     model_seconds: float | None
     """None: it was no inference."""
-    rows: int
+    rows: float
 
 
 class CountedModel(NamedTuple):
@@ -115,6 +116,25 @@ class CallCounters:
             calls.runtime.observe(call.model_seconds * _US)
             if call.method in self.wanted.row_methods:
                 calls.rows.observe(call.rows)
+
+    def count_alike(self, call: CountedCall, number: int) -> None:
+        """Count so many calls, of which these are the means."""
+        calls = self._of(call.model, call.method, call.transport)
+        if call.code:
+            calls.failures[call.code] = calls.failures.get(call.code, 0) + number
+            return
+        calls.latency.observe_often(call.seconds * _US, number)
+        if call.model_seconds is not None:
+            calls.runtime.observe_often(call.model_seconds * _US, number)
+            if call.method in self.wanted.row_methods:
+                calls.rows.observe_often(call.rows, number)
+
+    def count_merged(self, model: str, method: str, transport: str, took: Pairs, ran: Pairs) -> None:
+        """Count inferences that went well: (seconds, how many), and the same of their model."""
+        calls = self._of(model, method, transport)
+        for gathered, pairs in ((calls.latency, took), (calls.runtime, ran)):
+            for seconds, number in pairs:
+                gathered.observe_often(seconds * _US, number)
 
     def teller(self, model: str, method: str, transport: str) -> Callable[[Any, Any], None] | None:
         """What takes the seconds of such inferences that went well, and those of their model, as arrays, in place of

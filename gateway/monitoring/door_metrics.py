@@ -1,12 +1,14 @@
 """What a door counts of its calls: it keeps every observation until the engine, which has the sums, takes it over.
 
-In a process killed meanwhile, what it had observed since then is lost: at most a second's.
+In a process killed meanwhile, what it had observed since then is lost: at most a second's. While the engine
+does not ask, `bound` merges what has come together: counts, sums and the buckets of every histogram stay what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,31 +20,63 @@ from tensorgate.gateway.monitoring.metrics import CallSeries, CallSeriesTable, C
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.connection_metrics import Listeners, ListenerTraffic
+from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Merger
 from tensorgate.gateway.telemetry.rejection_reasons import refusal_of
 
 _NO_MODEL: Final = -1.0
+MAX_NOTED: Final = 1 << 18
+"""Observations that a door keeps one by one."""
+_US: Final = 1e6
 
 
 class DoorSeries(CallSeries):
     """The calls of one RequestKey since they were taken over last."""
 
-    __slots__ = ("_calls", "_codec")
+    __slots__ = ("_calls", "_codec", "_edges", "_failed_merged", "_merged")
 
-    def __init__(self, codec: CodecTimes, *, tells: bool) -> None:
+    def __init__(self, codec: CodecTimes, edges: Sequence[float], *, tells: bool) -> None:
+        """`edges` are the bounds of all histograms in which they are counted."""
         super().__init__(codec, _told if tells else None)
         self._codec = codec
+        self._edges = edges
         self._calls: list[tuple[Code, float]] = []
+        self._merged: tuple[Merger, ...] = ()
+        self._failed_merged: dict[Code, Merger] = {}
 
     def failed(self, code: Code, seconds: float) -> None:
         self._calls.append((code, seconds))
 
+    @property
+    def _every(self) -> tuple[Gathered, ...]:
+        return self._took, self._ran, self._codec.decode, self._codec.encode
+
+    @property
+    def noted(self) -> int:
+        """Observations that are kept one by one."""
+        return sum([each.waiting for each in self._every]) + len(self._calls)
+
+    def merge(self) -> None:
+        """Keep none of them one by one."""
+        self._merged = self._merged or tuple([Merger(self._edges) for _ in self._every])
+        for merger, each in zip(self._merged, self._every, strict=True):
+            merger.add(each.settle())
+        calls, self._calls = self._calls, []
+        for code in {code for code, _ in calls}:
+            if code not in self._failed_merged:
+                self._failed_merged[code] = Merger(self._edges)
+            self._failed_merged[code].add(np.array([seconds for other, seconds in calls if other is code]))
+
     def take(self, key: RequestKey) -> Series | None:
         """All that was observed, which is forgotten here; None where there is nothing."""
-        failed, self._calls = self._calls, []
-        took, ran = self._took.settle(), self._ran.settle()
-        decoded, encoded = self._codec.decode.settle(), self._codec.encode.settle()
-        if not (failed or len(took) or len(decoded)):
+        failed = [(code, seconds, 1) for code, seconds in self._calls]
+        self._calls = []
+        took, ran, decoded, encoded = [each.settle() for each in self._every]
+        merged, self._merged = self._merged, ()
+        if not (failed or merged or len(took) or len(decoded)):
             return None
+        failed += [(code, *some) for code, merger in self._failed_merged.items() for some in merger.take()]
+        self._failed_merged = {}
+        more: Any = tuple([tuple(merger.take()) for merger in merged]) or ((),) * 4
         dialect, transport, model, version, method = key
         return Series(
             dialect,
@@ -55,6 +89,7 @@ class DoorSeries(CallSeries):
             decoded.tobytes(),
             encoded.tobytes(),
             tuple(failed),
+            more,
         )
 
 
@@ -70,6 +105,9 @@ class DoorCounters:
         self._dialect = dialect
         self._is_public = is_public
         self._calls: list[Ended] = []
+        self._merged: dict[tuple[str, str, str, int, tuple[float, ...]], list[float]] = {}
+        self.edges = [bound / _US for bound in wanted.bounds_us]
+        """The bounds of its histograms of time, in seconds."""
 
     def ended(self, outcome: CallOutcome) -> None:
         """Count one call that is over."""
@@ -82,7 +120,31 @@ class DoorCounters:
     def take(self) -> list[Ended]:
         """All calls since the last time."""
         taken, self._calls = self._calls, []
+        for (model, method, transport, code, _), (calls, seconds, model_seconds, rows) in self._merged.items():
+            means = seconds / calls, model_seconds / calls, rows / calls
+            taken.append(Ended(self._dialect, model, method, transport, code, *means, int(calls)))
+        self._merged = {}
         return taken
+
+    @property
+    def noted(self) -> int:
+        """Calls that are kept one by one."""
+        return len(self._calls)
+
+    def merge(self) -> None:
+        """Keep none of them one by one, but those together that fall into the same buckets."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            buckets = (
+                bisect_left(self.edges, call.seconds),
+                bisect_left(self.edges, call.model_seconds),
+                bisect_left(self.wanted.row_bounds, call.rows),
+                call.model_seconds == _NO_MODEL,
+            )
+            key = (call.model, call.method, call.transport, call.code, buckets)
+            sums = self._merged.setdefault(key, [0, 0.0, 0.0, 0.0])
+            for at, number in enumerate((1, call.seconds, call.model_seconds, call.rows)):
+                sums[at] += number
 
 
 class DoorMetrics:
@@ -123,6 +185,13 @@ class DoorMetrics:
         """Only these versions, and routes, are served from now on: series of others end once they were taken over."""
         self._live = lambda key: not key[2] or key[2] in routes or key[2:4] in versions
 
+    def bound(self) -> None:
+        """Merge what was observed, if that has become too much; to be called once a second."""
+        noting: list[DoorSeries | DoorCounters] = [*self._every.values(), *self.call_counters.values()]
+        if sum([each.noted for each in noting]) > MAX_NOTED:
+            for each in noting:
+                each.merge()
+
     def take(self, settle: int) -> Observed:
         """All that was observed since the last time, for the engine's Settle of that number."""
         series = [taken for key, each in self._every.items() if (taken := each.take(key)) is not None]
@@ -147,7 +216,8 @@ class DoorMetrics:
             dialect, _, model, _, method = key
             counters = self.call_counters.get(dialect) if model else None
             tells = counters is not None and method not in counters.wanted.row_methods
-            series = self._every[key] = DoorSeries(CodecTimes(), tells=tells)
+            edges = SECONDS if counters is None else sorted({*SECONDS, *counters.edges})
+            series = self._every[key] = DoorSeries(CodecTimes(), edges, tells=tells)
         return series
 
 
@@ -172,26 +242,40 @@ class DoorsObserved:
                 continue
             series = metrics.calls[each.dialect, each.transport, each.model, each.version, each.method]
             took, ran, decoded, encoded = map(_floats, (each.took, each.ran, each.decoded, each.encoded))
-            series.add(took, ran, [(Code(code), seconds) for code, seconds in each.failed])
+            series.add(took, ran, [(Code(code), seconds, calls) for code, seconds, calls in each.failed])
             for seconds in decoded.tolist():
                 series.decoded(seconds)
             for seconds in encoded.tolist():
                 series.encoded(seconds)
+            if any(each.merged):
+                self._add_merged(series, each)
         for reason, calls in observed.refused.items():
             metrics.count_refused(reason, calls)
         for end in observed.ended:
             counter = metrics.call_counters.get(end.dialect)
             if counter is not None:
                 ran_s = None if end.model_seconds == _NO_MODEL else end.model_seconds
-                counter.count(
-                    CountedCall(end.model, end.method, end.transport, Code(end.code), end.seconds, ran_s, end.rows)
-                )
+                call = CountedCall(end.model, end.method, end.transport, Code(end.code), end.seconds, ran_s, end.rows)
+                if end.calls == 1:
+                    counter.count(call)
+                else:
+                    counter.count_alike(call, end.calls)
         self._traffic[door] = {
             (title, transport): ListenerTraffic(connections, running, received, sent)
             for title, transport, connections, running, received, sent in observed.listeners
         }
         self._lines[door] = observed.log_lines
         self._running[door] = dict(observed.routes_running)
+
+    def _add_merged(self, series: CallSeries, said: Series) -> None:
+        took, ran, decoded, encoded = said.merged
+        series.add_merged(took)
+        codec = self._metrics.codec(said.model, said.version)
+        for gathered, pairs in ((codec.decode, decoded), (codec.encode, encoded)):
+            for seconds, calls in pairs:
+                gathered.observe_often(seconds, calls)
+        if series.tell is not None:
+            self._metrics.call_counters[said.dialect].count_merged(said.model, said.method, said.transport, took, ran)
 
     def joined(self, slot: int, restarts: Mapping[str, int]) -> None:
         """The door of a slot is there, after so many restarts. It may be an older one that has only connected anew."""

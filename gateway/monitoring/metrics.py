@@ -106,14 +106,21 @@ class CallSeries:
         self._failures[code] = self._failures.get(code, 0) + 1
         self._recent.append(seconds)
 
-    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, float]]) -> None:
-        """Calls that another process has answered: arrays of seconds."""
-        for code, seconds in failed:
-            self.failed(code, seconds)
+    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, float, int]]) -> None:
+        """Calls that another process has answered: arrays of seconds, and (code, seconds, how many)."""
+        for code, seconds, calls in failed:
+            self._failed.observe_often(seconds, calls)
+            self._failures[code] = self._failures.get(code, 0) + calls
+            self._recent.append(seconds)
         self._took.observe_all(took)
         self._recent.extend(took[-MAX_RECENT:].tolist())
         if self.tell is not None:
             self.tell(took, ran)
+
+    def add_merged(self, took: Iterable[tuple[float, int]]) -> None:
+        """Calls that another process has answered: (seconds, how many)."""
+        for seconds, calls in took:
+            self._took.observe_often(seconds, calls)
 
     def settle(self) -> None:
         """Sort what was observed into histograms, and tell `tell`."""
@@ -224,11 +231,12 @@ class MetricsCollector(Collector):
             dialect, transport, model, version, method = key
             counter = self.call_counters.get(dialect) if model else None
             tell = None if counter is None else counter.teller(model, method, transport)
-            codec = CodecTimes()
-            if model:  # what reached no model has no stages to be shown
-                codec = self._codecs.setdefault((model, version), codec)
-            calls = self._requests[key] = CallSeries(codec, tell)
+            calls = self._requests[key] = CallSeries(self.codec(model, version), tell)
         return calls
+
+    def codec(self, model: str, version: str) -> CodecTimes:
+        """Where the decoding and encoding of a version's calls is counted; what reached no model is not shown."""
+        return self._codecs.setdefault((model, version), CodecTimes()) if model else CodecTimes()
 
     @property
     def inferences(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +34,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def observe_often(self, value: float, count: int) -> None:
+        """One value so many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
     def observe_all(self, values: Any) -> None:
         """All numbers of an array."""
         up_to = np.searchsorted(np.sort(values), self.bounds, "right").tolist()  # a third of the time of the other way
@@ -51,6 +56,33 @@ class Histogram:
         return Distribution(self.bounds, tuple(self.counts), self.sum)
 
 
+class Merger:
+    """Observations of which, between two edges, only the number and the sum are kept."""
+
+    def __init__(self, edges: Sequence[float]) -> None:
+        """`edges` ascend. A histogram whose bounds are among them counts what was merged as it would count each."""
+        self._edges = np.array(edges, np.float64)
+        self._counts = np.zeros(len(edges) + 1, np.int64)
+        self._sums = np.zeros(len(edges) + 1)
+
+    def add(self, values: Any) -> None:
+        """All numbers of an array."""
+        at = np.searchsorted(self._edges, values)
+        self._counts += np.bincount(at, minlength=len(self._counts))
+        self._sums += np.bincount(at, values, len(self._counts))
+
+    def take(self) -> list[tuple[float, int]]:
+        """Everything that was added, which is forgotten here: (a value, how often). Sums stay what they were."""
+        edges, counts, sums = self._edges, self._counts, self._sums
+        found = []
+        for at in np.flatnonzero(counts).tolist():
+            low = np.nextafter(edges[at - 1], np.inf) if at else -np.inf
+            high = edges[at] if at < len(edges) else np.inf
+            found.append((float(min(max(sums[at] / counts[at], low), high)), int(counts[at])))
+        self._counts, self._sums = np.zeros_like(counts), np.zeros_like(sums)
+        return found
+
+
 class Gathered:
     """A histogram for what is observed with each call: `observe` only notes a number, and many are sorted at a time, by
     `settle`, at the latest when somebody reads. Whoever has one settles it now and then, for it grows until then.
@@ -64,6 +96,11 @@ class Gathered:
         self._histogram = Histogram(bounds)
         self._waiting = array("d")
         self.observe: Callable[[float], None] = self._waiting.append
+
+    @property
+    def waiting(self) -> int:
+        """How many observations are not sorted yet."""
+        return len(self._waiting)
 
     def settle(self) -> Any:
         """-> what was observed since the last time, as an array."""
@@ -79,8 +116,7 @@ class Gathered:
     def observe_often(self, value: float, count: int) -> None:
         """One value so many times. In any thread."""
         with _settling:
-            self._histogram.counts[bisect_left(self._histogram.bounds, value)] += count
-            self._histogram.sum += value * count
+            self._histogram.observe_often(value, count)
 
     def observe_all(self, values: Any) -> None:
         """All numbers of an array. In any thread."""

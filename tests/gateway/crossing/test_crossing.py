@@ -385,6 +385,7 @@ def observed(**more: Any) -> Observed:
 
 
 SERIES = Series("x", "http", "m", "1", "infer", b"1234567", b"", b"", b"", ())
+MERGED_NONE = msgspec.structs.replace(SERIES, took=b"", merged=(((0.5, 0),), (), (), ()))
 CUT_OFF = {
     "greets again": (Hello(1, "1", 1),),
     "says what engines say": (Stale(1),),
@@ -401,6 +402,9 @@ CUT_OFF = {
     "outside of the arena": (submit(1, inputs=(tensor((2**20,), Block(2**40, 2**22, 1)),)),),
     "bytes of a body outside": (relay(1, body=Block(-1, 5, 1)),),
     "half a number": (observed(series=(SERIES,)),),
+    "merged of nothing": (
+        observed(series=(msgspec.structs.replace(SERIES, took=b"", merged=(((0.5, 0),), (), (), ())),)),
+    ),
     "noise": (b"\x04\0\0\0noise",),
     "a long frame": (struct.pack("<I", 1 << 31),),
 }
