@@ -81,6 +81,8 @@ from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
+from tensorgate.gateway.recording.files import RecordFiles
+from tensorgate.gateway.recording.recorder import FlightRecorder
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
@@ -341,6 +343,9 @@ class App:
         self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(config, engine, self.metrics, description, self.monitor)
         self.service.observer = self.observer
+        self.service.recorder = self._recorder = recorder_of(config)
+        if self._recorder is not None:
+            self.vitals.recorded = self._recorder.counts
         self.service.trim = trim_memory
         self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
@@ -511,6 +516,8 @@ class App:
     async def _close_observer(self) -> None:
         if self.observer is not None:
             await asyncio.to_thread(self.observer.close)
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.files.close)
 
     def reopen_logs(self) -> None:
         """The access log was renamed, and goes on in a new file."""
@@ -604,6 +611,18 @@ def observer_of(
         log = AccessLog(wanted, file)
     spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
     return Observer(log, file, spans) if log is not None or spans is not None else None
+
+
+def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | None:
+    """What records calls: of the door of a slot, in files of its own."""
+    wanted = config.record
+    if wanted is None:
+        return None
+    path = wanted.file.path
+    if slot is not None:
+        path = path.with_name(f"{path.name}-{slot}")
+    keys = frozenset({config.admin.header.lower()}) if config.admin is not None else frozenset[str]()
+    return FlightRecorder(wanted, RecordFiles(path, wanted.max_bytes, wanted.files), keys)
 
 
 def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tensorgate import __version__
 from tensorgate.adapters.protobuf import messages as descriptors
-from tensorgate.gateway.app import NAME, alias, guarded, observer_of, trim_memory
+from tensorgate.gateway.app import NAME, alias, guarded, observer_of, recorder_of, trim_memory
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.call import Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect
@@ -129,6 +129,9 @@ class Door:
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay
         self.service.observer = self._observer
+        self.service.recorder = self._recorder = recorder_of(config, role.slot)
+        if self._recorder is not None:
+            self._metrics.recorded = self._recorder.counts
         self.service.trim = trim_memory
         self.service.started = True
         self.service.shared = self._shared
@@ -206,6 +209,8 @@ class Door:
             self._shared.clear(self._spread.row)
             if self._observer is not None:
                 await asyncio.to_thread(self._observer.close)
+            if self._recorder is not None:
+                await asyncio.to_thread(self._recorder.files.close)
         return True
 
     def reopen_logs(self) -> None:

@@ -112,12 +112,15 @@ class EngineProcess:
         self._service = app.service
         observer: Any = RelayObserver()  # doors write the access log, and have the spans
         self._service.observer = observer
+        self._service.recorder = None
         self._port = DoorPort(path, __version__, self)
         self._pages = app.pages(tuple(app.dialects.values()))
         self._observed = DoorsObserved(app.metrics, self._has_series)
         app.router.running_elsewhere = self._observed.running
         app.vitals.listeners.add_all(self._observed.traffic)
         app.vitals.lines_of_doors = self._observed.log_lines
+        if app.vitals.recorded is not None:
+            app.vitals.recorded = self._observed.recorded
         self._serials = itertools.count(1)
         self._known: dict[Model, int] = {}
         self._views: dict[int, ModelView] = {}
@@ -338,7 +341,6 @@ class RelayObserver:
     """Gives calls of doors the records that these want: an engine has no calls of its own."""
 
     access_log = None
-    has_spans = True
 
     def begin(self, endpoint: Endpoint, call: Call, begun: float) -> CallRecorder | None:
         """See Observer."""

@@ -76,10 +76,11 @@ from tensorgate.gateway.contract.tensor import BYTES
 from tensorgate.gateway.monitoring.metrics import CallCounting, CallSeries
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
+from tensorgate.gateway.recording.recorder import FlightRecorder
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import Authorizer
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
-from tensorgate.gateway.telemetry.call_record import NO_OUTGOING_SPAN, CallRecord
+from tensorgate.gateway.telemetry.call_record import NO_OUTGOING_SPAN
 from tensorgate.gateway.telemetry.logs import Logs
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,8 @@ class Service:
         """What callers must show who change the server's state, where there is no authorizer."""
         self.observer: Observer | None = None
         """Gets the outcome of every call."""
+        self.recorder: FlightRecorder | None = None
+        """Keeps calls and their answers."""
         self.trim: Callable[[], None] | None = None
         """Gives back what the allocator keeps; called in a thread."""
         self.relay: Relay | None = None
@@ -184,9 +187,8 @@ class Service:
         calls = None
         call.regions = self._engine.regions
         call.dialect = dialect
-        if (observer := self.observer) is not None:
-            begin = observer.begin
-            outcome.call_record = begin(endpoint, call, outcome.begun) if observer.has_spans else CallRecord()
+        if self.observer is not None or self.recorder is not None:
+            send = self._watched(outcome, send)
         resolver = self._engine.resolver(call)
         resolve = self._engine.resolve if resolver is None else resolver
         try:
@@ -219,6 +221,12 @@ class Service:
             await _done(send(_seen(outcome, self._failed(outcome, error))))
         finally:
             self._report(outcome, calls)
+
+    def _watched(self, outcome: CallOutcome, send: Send) -> Send:
+        """Let those know of a call that begins who note or keep calls -> what sends its replies."""
+        if self.observer is not None:
+            outcome.call_record = self.observer.begin(outcome.endpoint, outcome.call, outcome.begun)
+        return send if self.recorder is None else self.recorder.tap(outcome, send)
 
     async def _answered_elsewhere(
         self, outcome: CallOutcome, elsewhere: MustForward | MustRelay, send: Send, accepted: Accepted | None

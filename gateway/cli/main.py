@@ -125,6 +125,24 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--route", metavar="NAME", help="of this route only")
     verb.add_argument("--json", action="store_true", help="as one JSON document, with a summary")
 
+    verb = _verb(verbs, "replay", _replay)
+    verb.add_argument("files", type=Path, nargs="+", metavar="FILE", help="recorded calls (see record in the YAML)")
+    verb.add_argument("--to", metavar="URL", help="where calls over HTTP go: http://HOST:PORT")
+    verb.add_argument("--grpc", metavar="HOST:PORT", help="where calls over gRPC go")
+    verb.add_argument(
+        "--speed",
+        type=_speed,
+        default=1.0,
+        metavar="N|max",
+        help="times as fast as they came (default 1); max: at once",
+    )
+    verb.add_argument("--diff", action="store_true", help="compare answers; exit status 1 if any differs")
+    verb.add_argument("--model", action="append", default=[], metavar="NAME", help="calls of this model or route only")
+    verb.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="sent with every call")
+    verb.add_argument("--connections", type=int, default=64, metavar="N", help="calls at a time with --speed max")
+    verb.add_argument("--repeat", type=int, default=1, metavar="N", help="play all so many times")
+    verb.add_argument("--json", type=Path, metavar="FILE", help="write the report, with all that differ")
+
     verb = _verb(verbs, "health", _health)
     verb.add_argument("--live", action="store_true", help="ask only whether the process answers")
     verb.add_argument("--grpc", metavar="HOST:PORT", help="ask a gRPC port, in place of --url")
@@ -140,6 +158,15 @@ def _doors(text: str) -> int | str:
     if not (text.isdecimal() and 1 <= int(text) <= 256):
         raise argparse.ArgumentTypeError("expected auto, or a number from 1 to 256")
     return int(text)
+
+
+def _speed(text: str) -> float:
+    if text == "max":
+        return 0.0
+    speed = float(text)
+    if not 0 < speed < float("inf"):
+        raise ValueError(text)
+    return speed
 
 
 def _model_control(verb: argparse.ArgumentParser) -> None:
@@ -501,3 +528,34 @@ def _diff(options: argparse.Namespace) -> int:
         _print_error(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
         return 1
     return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    """Send recorded calls to a server again, in their own time, and see what its answers are like.
+
+    example:
+      tensorgate replay calls.jsonl --to http://new:8000 --grpc new:8001 --diff
+      tensorgate replay calls.jsonl* --to http://new:8000 --speed 4
+      tensorgate replay calls.jsonl --to http://new:8000 --speed max --connections 16 --repeat 10
+    """
+    from tensorgate.gateway.cli import replay
+
+    if options.to is None and options.grpc is None:
+        raise client.ClientError("say where to: --to http://HOST:PORT, --grpc HOST:PORT, or both")
+    headers = []
+    for header in options.header:
+        name, colon, value = header.partition(":")
+        if not colon:
+            raise client.ClientError(f"expected 'NAME: VALUE', not {header!r}")
+        headers.append((name.strip().lower(), value.strip()))
+    wanted = replay.ReplayOptions(
+        options.to,
+        options.grpc,
+        options.speed,
+        options.connections,
+        options.repeat,
+        options.diff,
+        frozenset(options.model),
+        tuple(headers),
+    )
+    return replay.replay(options.files, wanted, options.json, _print_line)

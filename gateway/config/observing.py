@@ -24,6 +24,26 @@ class AccessLogConfig(Section):
     """Whether calls that fail always leave one."""
 
 
+class RecordConfig(Section):
+    """Calls with their answers, kept in files: docs/record.md."""
+
+    file: Annotated[FileRef, Existing("new")]
+    """Where, relative to this file. A full one is renamed to FILE.1, the one before to FILE.2, and so on. Doors write
+    one each, FILE-0, FILE-1 and so on."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """The share of calls that are recorded."""
+    models: tuple[str, ...] = ()
+    """Of these models and routes only; empty: all calls, also those that name none."""
+    max_bytes: int = Field(default=256 << 20, ge=1 << 16)
+    """The size of one file."""
+    files: int = Field(default=4, ge=1, le=1000)
+    """How many are kept."""
+    max_body_bytes: int = Field(default=1 << 20, ge=0)
+    """Longer bodies are left out: only their length is recorded."""
+    redact: tuple[str, ...] = ()
+    """Headers, and gRPC metadata, that are left out, beside credentials, which always are."""
+
+
 class OpenTelemetryConfig(Section):
     """Spans of calls, sent to a collector by OTLP. Needs the extra otel. Headers for the collector, certificates and
     attributes of the resource come from OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_HEADERS and so on)."""

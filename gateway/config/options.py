@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from tensorgate.gateway.config.listeners import Listen, Listener
 from tensorgate.gateway.config.model import ModelConfig, Step
-from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTelemetryConfig, Tracing
+from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTelemetryConfig, RecordConfig, Tracing
 from tensorgate.gateway.config.resources import Cpu, Limits, Processes, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
 from tensorgate.gateway.config.security import Admin, Auth, RateLimit
@@ -124,6 +124,8 @@ class Config(Section):
     expose_model_errors: bool = True
     """Whether callers read what a model's code has raised, its last line; false: only that it failed. The log has it
     with a traceback in any case."""
+    record: RecordConfig | None = None
+    """Calls with their answers, kept in files; null: none."""
     opentelemetry: OpenTelemetryConfig | None = None
     """Spans of calls, sent to a collector; null: none."""
     cpu: Cpu = Cpu()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -155,8 +155,8 @@ class Observed(Message, tag=15):
     ended: tuple[Ended, ...]
     listeners: tuple[tuple[str, str, int | None, int, int, int], ...]
     """(title, transport, connections, running, bytes received, bytes sent) as they are now"""
-    log_lines: tuple[int, int]
-    """Lines of the access log so far: written, and dropped."""
+    lines: tuple[int, int, int, int]
+    """Lines of the access log so far, written and dropped, and recorded calls likewise."""
     routes: tuple[RouteCount, ...]
     routes_running: tuple[tuple[str, int], ...]
     """Requests of a route that are on their way now."""

@@ -7,7 +7,7 @@ does not ask, `bound` merges what has come together: counts, sums and the bucket
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Merger
 from tensorgate.gateway.telemetry.rejection_reasons import refusal_of
 
 _NO_MODEL: Final = -1.0
+_NO_LINES: Final = (0, 0, 0, 0)
 MAX_NOTED: Final = 1 << 18
 """Observations that a door keeps one by one."""
 _US: Final = 1e6
@@ -164,6 +165,8 @@ class DoorMetrics:
         self.calls = CallSeriesTable(self._series)
         self.traffic = Listeners()
         self._observer = observer
+        self.recorded: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Recorded calls, written and dropped."""
         self._count_routes = count_routes
         self._routes_running = routes_running
         self._live: Callable[[RequestKey], bool] = lambda key: True
@@ -202,7 +205,7 @@ class DoorMetrics:
         refused, self._refused = self._refused, {}
         ended = [each for counters in self.call_counters.values() for each in counters.take()]
         log = self._observer.access_log if self._observer is not None else None
-        lines = (0, 0) if log is None else (log.written, log.dropped)
+        lines = (*((0, 0) if log is None else (log.written, log.dropped)), *self.recorded())
         listeners = [
             (*labels, traffic.connections, traffic.running, traffic.received, traffic.sent)
             for labels, traffic in self.traffic.read().items()
@@ -231,8 +234,8 @@ class DoorsObserved:
         self._running: dict[int, Mapping[str, int]] = {}
         self._traffic: dict[int, dict[tuple[str, str], ListenerTraffic]] = {}
         self._past: dict[tuple[str, str], ListenerTraffic] = {}
-        self._lines: dict[int, tuple[int, int]] = {}
-        self._past_lines = (0, 0)
+        self._lines: dict[int, tuple[int, ...]] = {}
+        self._past_lines: tuple[int, ...] = _NO_LINES
 
     def add(self, door: int, observed: Observed) -> None:
         """A door has counted; `door` is its connection's own number. Raises ValueError for what no door sends."""
@@ -264,7 +267,7 @@ class DoorsObserved:
             (title, transport): ListenerTraffic(connections, running, received, sent)
             for title, transport, connections, running, received, sent in observed.listeners
         }
-        self._lines[door] = observed.log_lines
+        self._lines[door] = observed.lines
         self._running[door] = dict(observed.routes_running)
 
     def _add_merged(self, series: CallSeries, said: Series) -> None:
@@ -289,8 +292,7 @@ class DoorsObserved:
             past = self._past.get(labels, ListenerTraffic(None, 0, 0, 0))
             self._past[labels] = past + ListenerTraffic(None, 0, traffic.received, traffic.sent)
         self._running.pop(door, None)
-        written, dropped = self._lines.pop(door, (0, 0))
-        self._past_lines = (self._past_lines[0] + written, self._past_lines[1] + dropped)
+        self._past_lines = _sum([self._past_lines, self._lines.pop(door, _NO_LINES)])
 
     def traffic(self) -> dict[tuple[str, str], ListenerTraffic]:
         """What passes through each listener, by its name and transport, at all doors."""
@@ -306,8 +308,17 @@ class DoorsObserved:
 
     def log_lines(self) -> tuple[int, int]:
         """Lines of the access log: written, and dropped."""
-        every = [self._past_lines, *list(self._lines.values())]
-        return sum(written for written, _ in every), sum(dropped for _, dropped in every)
+        written, dropped, _, _ = _sum([self._past_lines, *list(self._lines.values())])
+        return written, dropped
+
+    def recorded(self) -> tuple[int, int]:
+        """Recorded calls: written, and dropped."""
+        _, _, written, dropped = _sum([self._past_lines, *list(self._lines.values())])
+        return written, dropped
+
+
+def _sum(every: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*every, strict=True)))
 
 
 def _floats(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -11,6 +11,10 @@ from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.request_id import new
 
 
+def _begin_untraced(endpoint: Endpoint, call: Call, begun: float) -> CallRecord:
+    return CallRecord()
+
+
 class Observer:
     """Tells the access log, spans, or both. All methods are for the event loop but `reopen` and `close`."""
 
@@ -18,12 +22,12 @@ class Observer:
         self.access_log = access_log
         self._file = file
         self._spans = spans
-        self.has_spans = spans is not None
-        if spans is None and access_log is not None:
-            self.end = access_log.end  # type: ignore[method-assign]  # the same, without what is for spans
+        if spans is None and access_log is not None:  # the same, without what is for spans
+            self.begin = _begin_untraced  # type: ignore[method-assign]
+            self.end = access_log.end  # type: ignore[method-assign]
 
     def begin(self, endpoint: Endpoint, call: Call, begun: float) -> CallRecord:
-        """A call has begun, at that time in seconds of time.monotonic() -> its record. Needed only for spans."""
+        """A call has begun, at that time in seconds of time.monotonic() -> its record."""
         call_record = CallRecord()
         if self._spans is not None:
             self._spans.begin(call_record, endpoint, call, begun)

@@ -291,6 +291,7 @@ def test_defaults(folder: Path) -> None:
         "access_log": None,
         "request_ids": False,
         "expose_model_errors": True,
+        "record": None,
         "opentelemetry": None,
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "cpu": {"threads": None},
