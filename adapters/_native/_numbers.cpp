@@ -886,24 +886,25 @@ inline char* write_fixed(char* out, const Digits<most>& digits, int exponent) {
     return out + 1 + (count > whole ? count : whole + 1);
 }
 
-inline char* write_exponent(char* out, int exponent) {
+// In `least` digits or more.
+inline char* write_exponent(char* out, int exponent, int least) {
     *out++ = 'e';
     *out++ = exponent < 0 ? '-' : '+';
     const int size = exponent < 0 ? -exponent : exponent;
     if (size >= 100) *out++ = static_cast<char>('0' + size / 100);
-    *out++ = static_cast<char>('0' + size / 10 % 10);
+    if (size >= 10 || least > 1) *out++ = static_cast<char>('0' + size / 10 % 10);
     *out++ = static_cast<char>('0' + size % 10);
     return out;
 }
 
-// 1.5e-07, 1e+16; up to OVERRUN bytes are written behind what counts.
+// 1.5e-07, 1e+16, the exponent in `least` digits or more; up to OVERRUN bytes are written behind what counts.
 template <int most>
-inline char* write_scientific(char* out, const Digits<most>& digits, int exponent) {
+inline char* write_scientific(char* out, const Digits<most>& digits, int exponent, int least = 2) {
     const int count = digits.count();
     digits.write(out + 1);
     out[0] = out[1];
     out[1] = '.';
-    return write_exponent(out + count + (count > 1), exponent);
+    return write_exponent(out + count + (count > 1), exponent, least);
 }
 
 // As %g writes it, and with a point in any case. Up to OVERRUN bytes are written behind what counts.
@@ -1191,6 +1192,15 @@ char* write_special(char* out, Float value) {
     return value > 0 ? write_word(out, "\"Infinity\"") : write_word(out, "\"-Infinity\"");
 }
 
+// A number of more whole digits than are known: zeros stand for the others.
+template <int most>
+inline char* write_long(char* out, const Digits<most>& digits, int exponent) {
+    digits.write(out);
+    std::memset(out + most, '0', static_cast<std::size_t>(exponent + 3 - most));
+    out[exponent + 1] = '.';
+    return out + exponent + 3;
+}
+
 // At most WIDEST bytes that count -> behind them.
 template <class Float>
 inline char* write_python(char* out, Float value, const Shortest& shortest) {
@@ -1202,10 +1212,7 @@ inline char* write_python(char* out, Float value, const Shortest& shortest) {
     const Digits<most> digits(shortest.digits);
     if (exponent >= LEAST_FIXED && exponent < most && exponent <= MOST_FIXED) return write_fixed(out, digits, exponent);
     if (exponent < LEAST_FIXED || exponent > MOST_FIXED) return write_scientific(out, digits, exponent);
-    digits.write(out);  // a float of more whole digits than are known
-    std::memset(out + most, '0', static_cast<std::size_t>(exponent + 3 - most));
-    out[exponent + 1] = '.';
-    return out + exponent + 3;
+    return write_long(out, digits, exponent);
 }
 
 // What stands between two numbers: seam 0, or at the end of some innermost arrays the seam of that many.
@@ -1316,6 +1323,58 @@ const NumberKind* number_kind(const char* name) {
     return nullptr;
 }
 
+// ------------------------------------------------------------------------------------------ the shortest text, as orjson
+
+// At most WIDEST bytes that count -> behind them: 0.000001, 1e-7, 123456790.0; null for what is not finite, or so large
+// that orjson's versions differ in it.
+template <class Float>
+inline char* write_json(char* out, Float value) {
+    constexpr int most = ENOUGH_DIGITS<Float>;
+    constexpr int least_fixed = sizeof(Float) == 4 ? -6 : -5, most_fixed = sizeof(Float) == 4 ? 12 : 15;
+    const Shortest shortest = find_shortest(value);
+    const int exponent = shortest.exponent;
+    if (exponent == NO_DIGITS && value == 0) return write_special(out, value);
+    if (exponent > most_fixed) return nullptr;
+    *out = '-';
+    out += std::signbit(value);
+    const Digits<most> digits(shortest.digits);
+    if (exponent >= most) return write_long(out, digits, exponent);
+    if (exponent >= least_fixed) return write_fixed(out, digits, exponent);
+    return write_scientific(out, digits, exponent, 1);
+}
+
+// `before`, an array of the numbers, and `after`; None where write_json has no text for one.
+template <class Float>
+PyObject* write_array(const Py_buffer& before, const Py_buffer& numbers, const Py_buffer& after) {
+    const auto count = static_cast<std::size_t>(numbers.len) / sizeof(Float);
+    const auto ahead = static_cast<std::size_t>(before.len), behind = static_cast<std::size_t>(after.len);
+    constexpr std::size_t kept = 4096;
+    const std::size_t room = ahead + behind + count * (WIDEST + 1) + OVERRUN + 2;
+    char there[kept];
+    char* const text = room <= kept ? there : static_cast<char*>(std::malloc(room));
+    if (!text) return PyErr_NoMemory();
+    std::memcpy(text, before.buf, ahead);
+    char* out = text + ahead;
+    *out++ = '[';
+    const char* from = static_cast<const char*>(numbers.buf);
+    for (std::size_t at = 0; out && at < count; ++at, from += sizeof(Float)) {
+        Float value;
+        std::memcpy(&value, from, sizeof value);
+        if (at) *out++ = ',';
+        out = write_json(out, value);
+    }
+    PyObject* result;
+    if (out) {
+        *out++ = ']';
+        std::memcpy(out, after.buf, behind);
+        result = PyBytes_FromStringAndSize(text, out + behind - text);
+    } else {
+        result = Py_NewRef(Py_None);
+    }
+    if (text != there) std::free(text);
+    return result;
+}
+
 // ------------------------------------------------------------------------------------------------------------- module
 
 template <class Number>
@@ -1352,6 +1411,58 @@ PyObject* scan_kind(const Py_buffer& text, Py_ssize_t start, const char* kind) {
     }
 }
 
+// The numbers of the array that begins at `begin` and ends where the text does, if they are `count` in at most `most`
+// dimensions.
+template <class Number>
+PyObject* read_all(const char* begin, Text text, std::size_t count, int most) {
+    const auto room = static_cast<std::size_t>(text.end - begin) / 2 + 1;
+    if (count > room) Py_RETURN_NONE;
+    Output output(room, room, sizeof(Number));
+    if (output.failed()) return nullptr;
+    Scanner<Number> scanner(text, output);
+    const char* const end = scanner.read(begin);
+    if (output.failed()) return nullptr;
+    if (end != text.end || scanner.count() != count || scanner.shape.rank > most) Py_RETURN_NONE;
+    return output.take(count);
+}
+
+bool is_at(const char* place, const Py_buffer& bytes) {
+    return std::memcmp(place, bytes.buf, static_cast<std::size_t>(bytes.len)) == 0;
+}
+
+PyObject* read_known(const Py_buffer& text, const Py_buffer& before, const Py_buffer& after, PyObject* const* rest) {
+    const char* const kind = PyUnicode_AsUTF8AndSize(rest[0], nullptr);
+    const Py_ssize_t count = kind ? PyLong_AsSsize_t(rest[1]) : -1;
+    const long most = kind ? PyLong_AsLong(rest[2]) : -1;
+    if (PyErr_Occurred()) return nullptr;
+    const char* const all = static_cast<const char*>(text.buf);
+    const char* const end = all + text.len - after.len;
+    const bool is_known = before.len < text.len && after.len < text.len - before.len && text.len < WORTH_A_LOCK &&
+                          is_at(all, before) && is_at(end, after);
+    const char* const begin = all + before.len;
+    if (!is_known || *begin != '[' || count < 1) Py_RETURN_NONE;
+    const int dimensions = static_cast<int>(most < 0 ? 0 : most > MAX_DIMENSIONS ? MAX_DIMENSIONS : most);
+    const auto numbers = static_cast<std::size_t>(count);
+    switch (*kind) {
+        case 'f': return read_all<float>(begin, {all, end}, numbers, dimensions);
+        case 'd': return read_all<double>(begin, {all, end}, numbers, dimensions);
+        case 'i': return read_all<int64_t>(begin, {all, end}, numbers, dimensions);
+        case 'u': return read_all<uint64_t>(begin, {all, end}, numbers, dimensions);
+        default: PyErr_Format(PyExc_ValueError, "no such kind: %s", kind); return nullptr;
+    }
+}
+
+PyObject* read_between(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (!are_as_many(count, 6, "read_between takes 6 arguments: text, before, after, kind, count, most")) return nullptr;
+    return with_bytes(arguments[0], [&](const Py_buffer& text) {
+        return with_bytes(arguments[1], [&](const Py_buffer& before) {
+            return with_bytes(arguments[2], [&](const Py_buffer& after) {
+                return read_known(text, before, after, arguments + 3);
+            });
+        });
+    });
+}
+
 PyObject* scan(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (!are_as_many(count, 3, "scan takes 3 arguments: text, start, kind")) return nullptr;
     const Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
@@ -1359,6 +1470,24 @@ PyObject* scan(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     const char* const kind = PyUnicode_AsUTF8AndSize(arguments[2], nullptr);
     if (!kind) return nullptr;
     return with_bytes(arguments[0], [&](const Py_buffer& text) { return scan_kind(text, start, kind); });
+}
+
+PyObject* write_between(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (!are_as_many(count, 4, "write_between takes 4 arguments: before, numbers, after, kind")) return nullptr;
+    const char* const kind = PyUnicode_AsUTF8AndSize(arguments[3], nullptr);
+    if (!kind) return nullptr;
+    return with_bytes(arguments[0], [&](const Py_buffer& before) {
+        return with_bytes(arguments[1], [&](const Py_buffer& numbers) {
+            return with_bytes(arguments[2], [&](const Py_buffer& after) -> PyObject* {
+                if (numbers.len > WORTH_A_LOCK) Py_RETURN_NONE;
+                switch (*kind) {
+                    case 'f': return write_array<float>(before, numbers, after);
+                    case 'd': return write_array<double>(before, numbers, after);
+                    default: PyErr_Format(PyExc_ValueError, "no such kind: %s", kind); return nullptr;
+                }
+            });
+        });
+    });
 }
 
 PyObject* depth_of(const Py_buffer& text) {
@@ -1501,6 +1630,13 @@ PyMethodDef METHODS[] = {
      "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
      "Reads the JSON array whose '[' is text[start]. `kind` is f (float32), d (float64), i (int64) or u (uint64);\n"
      "`numbers` is a bytearray of them, row-major and little-endian, and `end` the offset behind the array."},
+    {"read_between", FAST(read_between),
+     "read_between(text, before, after, kind, count, most) -> the numbers of an array between two known texts, or None.\n\n"
+     "A bytearray as scan's, if the array has `count` numbers in at most `most` dimensions; None, too, of long texts."},
+    {"write_between", FAST(write_between),
+     "write_between(before, numbers, after, kind) -> a flat JSON array between two texts, as bytes, or None.\n\n"
+     "`numbers` is a buffer of float32 (kind f) or float64 (kind d). The fewest digits that read back, laid out as\n"
+     "orjson does; None where a number is not finite or above 1e13, and for long arrays."},
     {"long_arrays", FAST(long_arrays),
      "long_arrays(text, least) -> where a JSON text has arrays of nothing but numbers, of `least` bytes and more.\n\n"
      "Offsets of where each begins and ends. Numbers are ordinary ones, arrays as deep as NumPy has dimensions."},

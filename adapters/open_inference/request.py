@@ -19,12 +19,15 @@ The order of the checks is part of the contract: version text, model, decoupled,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import simdjson
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.open_inference.compression import plain_body
 from tensorgate.adapters.open_inference.document import infer_request, raw_request
@@ -35,7 +38,7 @@ from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, IN
 from tensorgate.gateway.contract.errors import BodyTooLarge, InvalidArgument, MalformedJson, ModelDecoupled
 from tensorgate.gateway.contract.questions import ModelMetadata
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1
@@ -152,6 +155,7 @@ _MARKS: Final = (-7.0625, 9.125)
 _ELSEWHERE: Final = (b'"data"', b"shared_memory", b"\\")
 _MAX_TEXT_BYTES: Final = 1024
 _MAX_TEMPLATES: Final = 256
+_READ_AT_ONCE: Final[Mapping[Any, str]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d", DTYPES["INT64"]: "i"}
 _DEPTH_OF_DATA: Final = 3
 """{"inputs": [{"data": stands inside three brackets."""
 
@@ -175,6 +179,18 @@ class Template(NamedTuple):
     wire: Any
 
 
+class ReadyTemplate(NamedTuple):
+    """A template with what the compiled helper needs to read a request by it at once: the texts around the array, the
+    kind of its numbers, and how deep it may be.
+    """
+
+    before: bytes
+    after: bytes
+    kind: Any
+    most: int
+    template: Template
+
+
 class _Templates:
     """Those of one process, by the view, the coding that the caller accepts (the reply's form depends on it), the depth
     that is allowed and a text; of those with the same text, what follows it tells them apart. Bounded: when there are
@@ -188,29 +204,60 @@ class _Templates:
 
     def _keep(self, request: InferRequest, accepted: str | None, depth: int, text: bytes, rest: bytes) -> None:
         if self._count >= _MAX_TEMPLATES:
-            self._by_text.clear()
-            self._count = 0
+            self._clear()
         inputs = tuple([KnownTensor(name, a.dtype, a.shape, a.size, a.nbytes) for name, a in request.inputs.items()])
         template = Template(inputs, sum([a.nbytes for a in inputs]), request.outputs, request.wire)
         self._by_text.setdefault((request.view, accepted, depth, text), []).append((rest, template))
         self._count += 1
 
+    def _clear(self) -> None:
+        self._by_text.clear()
+        self._count = 0
+
 
 class JsonTemplates(_Templates):
     """Templates of JSON that differs from an earlier request in the digits of its only input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Stale when the model is another version, as above; an entry is tried, and is right where its texts are there.
+        self._latest: dict[tuple[ModelView, str | None, int], ReadyTemplate] = {}
 
     def read(
         self, view: ModelView, accepted: str | None, depth: int, body: Buffer, tail: memoryview = _EMPTY
     ) -> tuple[Template, Tensors] | None:
         """A body -> what it says and its only input, or None if it has to be read the long way."""
+        latest = self._latest.get((view, accepted, depth))
+        if latest is not None:
+            before, after, kind, most, template = latest
+            [(name, dtype, shape, elements, _)] = template.inputs
+            numbers = _native_between(body, before, after, kind, elements, most)
+            if numbers is not None:
+                return template, {name: np.ndarray(shape, dtype, numbers)}
+        return self._read_by_text(view, accepted, depth, body)
+
+    def _read_by_text(
+        self, view: ModelView, accepted: str | None, depth: int, body: Buffer
+    ) -> tuple[Template, Tensors] | None:
+        """The way of what is unlike the latest: its own text before the array finds the template."""
         head = bytes(body[: _MAX_TEXT_BYTES + 1])
         start = head.find(b"[", head.find(_KEY))
         for rest, template in self._by_text.get((view, accepted, depth, head[:start]), ()):
             if body[-len(rest) :] == rest:
                 [tensor] = template.inputs
-                array = _numbers(body, start, len(body) - len(rest), tensor, depth - _DEPTH_OF_DATA)
-                return None if array is None else (template, {tensor.name: array})
+                most = depth - _DEPTH_OF_DATA
+                array = _numbers(body, start, len(body) - len(rest), tensor, most)
+                if array is None:
+                    return None
+                if _native_between is not None and tensor.dtype in _READ_AT_ONCE:
+                    kind = _READ_AT_ONCE[tensor.dtype]
+                    self._latest[view, accepted, depth] = ReadyTemplate(head[:start], rest, kind, most, template)
+                return template, {tensor.name: array}
         return None
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._latest.clear()
 
     def learn(
         self, request: InferRequest, accepted: str | None, depth: int, body: bytes, tail: memoryview = _EMPTY
@@ -312,5 +359,6 @@ def _only_data(body: bytes, depth: int) -> list[Any] | None:
     return list(inputs[0]["data"]) if len(inputs) == 1 else None
 
 
+_native_between = helper("native_numbers", "_numbers", "read_between")
 _json_templates: Final = JsonTemplates() if is_taken("v2_json_templates") else None
 _binary_heads: Final = BinaryHeads() if is_taken("v2_binary_heads") else None

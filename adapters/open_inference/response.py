@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import orjson
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.body import float32_text
 from tensorgate.adapters.json.texts import json_strings, pieces
 from tensorgate.adapters.open_inference.classification import class_texts
@@ -30,7 +31,9 @@ from tensorgate.gateway.contract.canonical import (
 )
 from tensorgate.gateway.contract.errors import EncodingFailed
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelReady, ServerDescription
-from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, NOTHING, Array, TensorSpec
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, NOTHING, Array, Tensors, TensorSpec
+
+_native_between = helper("native_numbers", "_numbers", "write_between")
 
 EXTENSIONS: Final = (
     "classification",
@@ -51,6 +54,7 @@ _OCTETS: Final = "application/octet-stream"
 _FLOAT32: Final = DTYPES["FP32"]
 _MANY: Final = 1024
 """Numbers; fewer are written in their shortest form."""
+_WRITTEN_AT_ONCE: Final = "fd"
 _QUICK_COMPRESSED_BYTES: Final = 4 << 10
 _JOINED_BYTES: Final = 64 << 10
 """Smaller bodies are cheaper to send in one piece."""
@@ -126,6 +130,10 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     """
     wire: V2ReplyForm = request.wire or PLAIN
     view = request.view
+    if not (request.id or answer.parameters or answer.classes or request.into or wire.binary or wire.coding):
+        text = _lone_output(view, answer.outputs)
+        if text is not None:
+            return Reply(text, 200, JSON_HEADERS)
     head = [_opening(view.name, view.version, request.id) if request.id else _usual_opening(view.name, view.version)]
     if answer.parameters:
         head += b'"parameters":', dumps(dict(answer.parameters)), b","
@@ -148,6 +156,20 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     if not tail and not wire.coding:
         return Reply(head if not into and nbytes > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
     return _binary_or_compressed(b"".join(head), tail, wire)
+
+
+def _lone_output(view: ModelView, outputs: Tensors) -> bytes | None:
+    """The response with one small output of floats, by the compiled helper; None where it has to be written piece by
+    piece.
+    """
+    if _native_between is None or len(outputs) != 1:
+        return None
+    [(name, array)] = outputs.items()
+    kind = array.dtype.char
+    if kind not in _WRITTEN_AT_ONCE or array.size >= _MANY:
+        return None
+    before = _lone_opening(view.name, view.version, name, array.dtype, array.shape)
+    return cast("bytes | None", _native_between(before, array.ravel(), b"}]}", kind))
 
 
 def is_long(answer: InferResponse, request: InferRequest) -> bool:
@@ -207,6 +229,14 @@ def _opening(model: str, version: int, request_id: str) -> bytes:
 def _output_opening(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     """{"name":"y","datatype":"FP32","shape":[1,16],"""
     return dumps({"name": name, "datatype": datatype, "shape": shape})[:-1] + b","
+
+
+# Never stale: made of nothing but its arguments.
+@lru_cache(maxsize=1024)
+def _lone_opening(model: str, version: int, name: str, dtype: Any, shape: tuple[int, ...]) -> bytes:
+    """{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,16],"data":"""
+    opening = _opening(model, version, "") + b'"outputs":['
+    return opening + _output_opening(name, DATATYPES[dtype], shape) + b'"data":'
 
 
 def dumps(value: Any) -> bytes:

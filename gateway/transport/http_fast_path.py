@@ -357,12 +357,18 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     def write(self, *buffers: Buffer) -> None:
         """Write some buffers. Raises ConnectionError once the client has left."""
+        if sum(map(len, buffers)) < JOIN_BELOW_BYTES:
+            self.write_joined(b"".join(buffers))
+            return
         if self.transport.is_closing():
             raise ConnectionResetError("the client has left")
-        if sum(map(len, buffers)) < JOIN_BELOW_BYTES:
-            self.transport.write(b"".join(buffers))
-        else:
-            self.transport.writelines(buffers)
+        self.transport.writelines(buffers)
+
+    def write_joined(self, data: bytes) -> None:
+        """Write what is in one piece. Raises ConnectionError once the client has left."""
+        if self.transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        self.transport.write(data)
 
     async def flush(self) -> None:
         """Wait until most of what was written has left."""
@@ -427,6 +433,11 @@ class FastPathExchange:
 
     def send(self, reply: Reply) -> Awaitable[None] | None:
         connection, body = self._connection, reply.body
+        if type(body) is bytes and len(body) < JOIN_BELOW_BYTES and self.method == "POST" and reply.http_status == 200:
+            size = len(body)
+            connection.path.sent += size
+            connection.write_joined(self.head(reply, b"Content-Length: %d\r\n" % size) + body)
+            return connection.flush() if connection.is_paused else None
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
         size = sum(map(len, buffers))
         has_body = reply.http_status not in WITHOUT_BODY and self.method != "HEAD"

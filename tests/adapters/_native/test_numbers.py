@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from compiled_helpers import is_built, needs
 from hypothesis import given
@@ -762,3 +763,71 @@ def test_float32_text_reads_back_bit_equal(seed: int) -> None:
     )
     array = np.concatenate([bits[np.isfinite(bits)], usual, powers, usual.round(2).astype(np.float32)])
     np.testing.assert_array_equal(read_back(brief(array)).view(np.uint32), array.view(np.uint32))
+
+
+# ------------------------------------------------------------------------------------------- between two known texts
+
+BEFORE, AFTER = b'{"inputs":[{"data":', b"}]}"
+
+
+@needs_helper
+@given(st.data())
+def test_an_array_between_known_texts_is_what_scan_reads_or_nothing(data: st.DataObject) -> None:
+    from tensorgate.adapters._native import _numbers
+
+    kind: Any = data.draw(st.sampled_from(["f", "d", "i", "u"]))
+    numbers = data.draw(st.lists(st.integers(0, 2**40) if kind in "iu" else st.floats(-1e20, 1e20), min_size=1))
+    text = bytearray(BEFORE + json.dumps([numbers]).encode() + AFTER)
+    for place in data.draw(st.lists(st.integers(0, len(text) - 1), max_size=2)):
+        text[place] = data.draw(st.sampled_from(b'0,.-e[] ]"x'))
+    body = bytes(text[: data.draw(st.sampled_from([len(text), len(text) // 2, 3, 0]))])
+    for count, most in ((len(numbers), 2), (len(numbers) + 1, 2), (len(numbers), 1)):
+        found = _numbers.read_between(body, BEFORE, AFTER, kind, count, most)
+        whole = body.startswith(BEFORE) and body.endswith(AFTER) and len(body) > len(BEFORE) + len(AFTER)
+        read = scan(body, len(BEFORE), kind) if whole else None
+        fits = read is not None and read[1] == len(body) - len(AFTER) and read[0].size == count
+        if read is not None and fits and read[0].ndim <= most:
+            assert found == read[0].tobytes()
+        else:
+            assert found is None
+
+
+@needs_helper
+@given(st.sampled_from([np.float32, np.float64]), st.data())
+def test_floats_between_two_texts_are_written_as_orjson_does_or_not(dtype: Any, data: st.DataObject) -> None:
+    from tensorgate.adapters._native import _numbers
+
+    width = 32 if dtype is np.float32 else 64
+    every = st.floats(width=width)
+    usual = st.integers(-(10**7), 10**7).map(lambda n: n / 1000)
+    array = np.array(data.draw(st.lists(every | usual)), dtype)
+    text = _numbers.write_between(b"<", array, b">", KIND_OF[dtype])
+    most = 1e13 if dtype is np.float32 else 1e16
+    if not np.isfinite(array).all() or (np.abs(array) >= np.array(most, dtype)).any():
+        assert text is None
+    else:
+        assert text == b"<" + orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY) + b">"
+
+
+@needs_helper
+def test_what_is_long_is_not_read_or_written_between_texts() -> None:
+    from tensorgate.adapters._native import _numbers
+
+    text = BEFORE + json.dumps([0] * 20000).encode() + AFTER
+    assert _numbers.read_between(text, BEFORE, AFTER, "f", 20000, 1) is None
+    assert _numbers.write_between(b"", np.zeros(20000, np.float32), b"", "f") is None
+
+
+@needs_helper
+def test_misuse_of_the_pair_raises() -> None:
+    from tensorgate.adapters._native import _numbers
+
+    misused: Any = _numbers
+    with pytest.raises(TypeError):
+        misused.read_between(b"[1]", b"", b"", "f", 1)
+    with pytest.raises(TypeError):
+        misused.write_between(b"", np.zeros(1), b"")
+    with pytest.raises(ValueError, match="no such kind"):
+        misused.read_between(b"[1]", b"", b"", "x", 1, 1)
+    with pytest.raises(ValueError, match="no such kind"):
+        misused.write_between(b"", np.zeros(1), b"", "x")
