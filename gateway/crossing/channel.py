@@ -119,6 +119,7 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
         return self._into
 
     def buffer_updated(self, nbytes: int) -> None:
+        is_flushing, self._is_flushing = self._is_flushing, True  # what is sent from here on leaves at the end
         try:
             message: Any
             for message in self._frames.receive(self._into[:nbytes]):
@@ -128,6 +129,10 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
                     self._on_message(message)
         except CrossingBroken as error:
             self.break_off(f"the other process broke the protocol: {error}")
+        finally:
+            self._is_flushing = is_flushing
+            if self._out and not is_flushing:
+                self._flush()
 
     def eof_received(self) -> None:
         """The other side ends, and so does this one."""

@@ -46,6 +46,7 @@ from tensorgate.gateway.crossing.messages import (
     Submit,
 )
 from tensorgate.gateway.crossing.views import view_of
+from tensorgate.gateway.wire.eager_start import Waiter
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
         self._request = request
         self.decoupled = request.view.decoupled
         self._ready: deque[InferResponse | Exception] = deque()
-        self._reader: asyncio.Future[InferResponse] | None = None
+        self._reader: Waiter[InferResponse] | None = None
         self._finished = False
         self._taken = 0
 
@@ -118,13 +119,12 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
         """The name of the model that is asked."""
         return self._request.view.name
 
-    def __anext__(self) -> asyncio.Future[InferResponse]:
-        reader = self._link.loop.create_future()
+    def __anext__(self) -> Waiter[InferResponse]:
+        reader: Waiter[InferResponse] = Waiter()
         if self._ready:
             self._resolve(reader, self._ready.popleft())
         elif self._finished:
             reader.set_exception(StopAsyncIteration())
-            reader.exception()
         else:
             self._reader = reader
         return reader
@@ -143,7 +143,7 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
             self._ready.append(outcome)
             return
         self._reader = None
-        if reader.done():
+        if reader.is_over:
             self._ready.append(outcome)
         elif type(outcome) is InferResponse and not self.decoupled:
             reader.set_result(outcome)
@@ -158,9 +158,8 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
         """No more answers."""
         self._finished = True
         reader, self._reader = self._reader, None
-        if reader is not None and not reader.done():
+        if reader is not None and not reader.is_over:
             reader.set_exception(StopAsyncIteration())
-            reader.exception()
 
     def ran(self, events: tuple[tuple[float, ...], ...], calls: tuple[Asked, ...]) -> None:
         """Tell whoever wants to know what became of the request. Raises CrossingBroken."""
@@ -168,17 +167,16 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
         if record is not None:
             tell(record, events, calls)
 
-    def _resolve(self, reader: asyncio.Future[InferResponse], outcome: InferResponse | Exception) -> None:
-        if isinstance(outcome, Exception):
-            reader.set_exception(outcome)
-            reader.exception()
-            return
-        reader.set_result(outcome)
-        if self.decoupled:
+    def _resolve(self, reader: Waiter[InferResponse], outcome: InferResponse | Exception) -> None:
+        if self.decoupled and type(outcome) is InferResponse:
             self._taken += 1
             if self._taken == STREAM_CREDIT // 2:
                 self._taken = 0
                 self._link.credit(self._call, STREAM_CREDIT // 2)
+        if isinstance(outcome, Exception):
+            reader.set_exception(outcome)
+        else:
+            reader.set_result(outcome)
 
 
 def tell(record: Traced, events: tuple[tuple[float, ...], ...], calls: tuple[Asked, ...]) -> None:

@@ -16,6 +16,7 @@ from tensorgate.gateway.transport.grpc_exchange import Handler
 from tensorgate.gateway.transport.grpc_head import CallHead
 from tensorgate.gateway.transport.grpc_streams import short_detail
 from tensorgate.gateway.wire import hpack
+from tensorgate.gateway.wire.eager_start import EagerTask
 from tensorgate.gateway.wire.grpc_messages import (
     PREFIX_BYTES,
     CorruptMessage,
@@ -78,7 +79,7 @@ class GrpcCall(Stream):
         """The client sends one message, and nothing behind it."""
         self.peer = peer
         self.deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        self.task: asyncio.Task[None] | None = None
+        self.task: EagerTask | None = None
         """The flow, unless it was over with its first step."""
         self.timer: asyncio.TimerHandle | None = None
         """Ends the call at its deadline."""

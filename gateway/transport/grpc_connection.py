@@ -22,7 +22,7 @@ from tensorgate.gateway.transport.grpc_head import MALFORMED_HEAD, CallHead, are
 from tensorgate.gateway.transport.grpc_streams import STOPPING
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.wire import hpack
-from tensorgate.gateway.wire.eager_start import start_eagerly
+from tensorgate.gateway.wire.eager_start import EagerTask, as_task, start_eagerly
 from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, NotAdmitted
 from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, Quota
 from tensorgate.gateway.wire.http2 import Http2
@@ -93,7 +93,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         self._own_streams = min(_OWN_STREAMS, context.max_streams)
         self._half_closed: dict[int, None] = {}
         """Streams that are over here while their client may still send on them, the oldest first."""
-        self._cancelled: set[asyncio.Task[None]] = set()
+        self._cancelled: set[EagerTask] = set()
         """Tasks of abandoned calls, which have yet to end."""
         self._is_draining = self._is_drained = False
         self._idle_sweeps = 0
@@ -137,7 +137,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
 
     def abort(self) -> list[asyncio.Task[None]]:
         """See ClientConnection."""
-        tasks = [rpc.task for rpc in self._streams.values() if rpc.task is not None]
+        tasks = [as_task(rpc.task) for rpc in self._streams.values() if rpc.task is not None and not rpc.task.done()]
         if self._transport is not None:
             self._transport.abort()
         self._end_all()
@@ -362,7 +362,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         flow = rpc.run_inflated(body) if is_compressed else handler.run(rpc, body)
         if handler.stream == "unary":
             try:
-                task = start_eagerly(self._context.loop, flow)
+                task: EagerTask | None = start_eagerly(self._context.loop, flow)
             except Exception as error:
                 self._failed(rpc, error)
                 return
@@ -377,7 +377,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
             seconds = rpc.deadline - time.monotonic()
             rpc.timer = self._context.loop.call_later(max(0.0, seconds), self._expire, rpc)
 
-    def _task_done(self, rpc: GrpcCall, task: asyncio.Task[None]) -> None:
+    def _task_done(self, rpc: GrpcCall, task: EagerTask) -> None:
         rpc.stop_timer()
         if task.cancelled():
             if not rpc.is_abandoned:

@@ -8,7 +8,7 @@ is read straight into the memory that the dialect gets, and the flow's answer is
 transport is given a protocol of aiohttp's, with every byte that was not taken yet, and the connection is that one's.
 
 One request at a time is answered per connection, in order; what comes meanwhile waits, up to a bound. The flow's first
-step is taken at once: most small requests end with it, and only those that have to wait cost a task.
+step is taken at once: most small requests end with it, and only some of those that have to wait cost a task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tensorgate.gateway.transport.clients import Clients
 from tensorgate.gateway.transport.http_exchange import Answer
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
-from tensorgate.gateway.wire.eager_start import start_eagerly
+from tensorgate.gateway.wire.eager_start import EagerTask, as_task, start_eagerly
 from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http1_head import KNOWN_HEADS, RequestHead, may_become_head, read_head, reply_head
 
@@ -124,7 +124,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         """The request whose body is being read, and that body."""
         self._exchange: FastPathExchange | None = None
         """The request that is being answered."""
-        self._task: asyncio.Task[None] | None = None
+        self._task: EagerTask | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._refused_bytes = 0
         """How much is still to come of a body that is refused."""
@@ -179,7 +179,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
     def abort(self) -> list[asyncio.Task[None]]:
         """See ClientConnection."""
         self.transport.abort()
-        return [] if self._task is None else [self._task]
+        return [] if self._task is None else [as_task(self._task)]
 
     def check_timeouts(self, now: float) -> None:
         """See ClientConnection. A client that has taken more of its answer has another while for the rest."""
@@ -317,7 +317,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._task = task
             task.add_done_callback(lambda task: self._finished(exchange, task))
 
-    def _finished(self, exchange: FastPathExchange, task: asyncio.Task[None]) -> None:
+    def _finished(self, exchange: FastPathExchange, task: EagerTask) -> None:
         self._task = None
         if task.cancelled():
             self.transport.abort()
