@@ -227,6 +227,11 @@ def _repository(
         validate=validate,
         cache=cache,
         reclaim=reclaim_memory,
+        warmup_requests=lambda path, view: [
+            each
+            for name, options in config.dialects().items()
+            for each in kinds.dialects[name].warmup_requests(options, path, view)
+        ],
     )
     return Repository(models, hooks, config.model_control)
 

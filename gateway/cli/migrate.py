@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -60,7 +61,8 @@ def from_tf_serving(words: Sequence[str], output: Path | None, write: Print, war
         warn(str(error))
         return 2
     title = ["Imported from TensorFlow Serving.", _ELSEWHERE]
-    return _from_server(lambda: read_server(line), title, output, write, warn)
+    folder = f"{output.stem}-tls" if output else ""
+    return _from_server(lambda: read_server(line, folder), title, output, write, warn)
 
 
 def from_grps(server_file: Path, inference_file: Path, output: Path | None, write: Print, warn: Print) -> int:
@@ -87,6 +89,11 @@ def _from_server(
     for note in server.notes:
         warn(str(note))
     lines = [*title, *(str(note) for note in server.notes if note.fate != "mapped")]
+    try:
+        _write_files(server.files, output.parent if output else Path())
+    except OSError as error:
+        warn(_file_error(Path(error.filename), error))
+        return 1
     status = _finish(server.models, document(lines, server.sections, server.models, None), output, write, warn)
     notes = [*server.notes, *(note for model in server.models for note in model.notes)]
     refused = sum(note.fate == "refused" for note in notes)
@@ -119,6 +126,20 @@ def _finish(models: Sequence[Imported], text: str, output: Path | None, write: P
     failed = sum(bool(model.error) for model in models)
     warn(f"{len(models) - failed} of {len(models)} models imported{f' to {output}' if output else ''}")
     return 1 if failed or not models else 0
+
+
+def _write_files(files: Mapping[str, str], folder: Path) -> None:
+    """Raises OSError."""
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)  # so that its mode is not an older file's
+        with open(file, "x", opener=_private, encoding="utf-8") as opened:
+            opened.write(text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _file_error(file: Path, error: OSError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,11 +30,14 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """What another server was told: `sections` are lines of YAML before `models`."""
+    """What another server was told: `sections` are lines of YAML before `models`. `files` are written beside the YAML,
+    path -> text; nobody but their owner may read them.
+    """
 
     sections: Sequence[str]
     models: Sequence[Imported]
     notes: Sequence[Note]
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def document(title: Sequence[str], sections: Sequence[str], models: Sequence[Imported], folder: Path | None) -> str:

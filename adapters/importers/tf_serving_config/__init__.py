@@ -10,6 +10,7 @@
     server.py    flags -> sections; reads the files that they name: models, batching, metrics, TLS
     models.py    ModelServerConfig -> entries, with the original's words for what it refuses, too
     model_location.py     what lies below a base path: ONNX or a SavedModel; looks into folders
+    rows.py      whether all tensors of a model file have a dimension of rows
     batching.py  BatchingParameters -> the batch and queue of every model
 
 Every flag and key is mapped, ignored with a reason, or refused with a remedy; what is unknown is told and passed over.

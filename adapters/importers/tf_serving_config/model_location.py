@@ -25,6 +25,8 @@ class ServableLocation:
     backend: str
     because: str
     remark: str = ""
+    file: Path | None = None
+    """The model of the version that was looked at."""
 
 
 def find(base_path: str) -> ServableLocation:
@@ -51,7 +53,7 @@ def _by_files(path: Path, versions: list[Path]) -> ServableLocation:
         for file, backend in _FILES.items():
             if (version / file).is_file():
                 remark = NEEDS_TENSORFLOW if backend == TENSORFLOW else ""
-                return ServableLocation(path, backend, f"{version.name}/{file}", remark)
+                return ServableLocation(path, backend, f"{version.name}/{file}", remark, version / file)
     seen = sorted({file.name for version in versions for file in version.iterdir() if file.name.isprintable()})
     remedy = "; convert it to ONNX: python -m tf2onnx.convert" if "model.tflite" in seen else ""
     shown = ", ".join(seen[:8]) or "nothing"
