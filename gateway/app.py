@@ -315,7 +315,7 @@ class App:
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, __version__, _public_configuration(config), memory.works)
+        description = ServerDescription(config.server_name, __version__, _public_configuration(config), memory.works)
         self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory)
         self.metrics = MetricsCollector(
             engine,

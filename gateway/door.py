@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tensorgate import __version__
 from tensorgate.adapters.protobuf import messages as descriptors
-from tensorgate.gateway.app import NAME, alias, guarded, observer_of, trim_memory
+from tensorgate.gateway.app import alias, guarded, observer_of, trim_memory
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.call import Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect
@@ -121,7 +121,7 @@ class Door:
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_metrics = {name: each.calls for name, each in wanted.items() if each and each.calls}
         self._metrics = DoorMetrics(self._call_metrics, self._engine.is_public, self._observer, self._count_routes)
-        description = ServerDescription(NAME, __version__)
+        description = ServerDescription(config.server_name, __version__)
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay
         self.service.observer = self._observer
