@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from tensorgate.adapters.importers import grps_config
-from tensorgate.adapters.importers.common import Imported, ImportedServer, document
-from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags, read_server
+from tensorgate.adapters.importers.common import (
+    Imported,
+    ImportedServer,
+    Note,
+    UsageError,
+    document,
+    flow,
+    relative,
+)
+from tensorgate.adapters.importers.tf_serving_config import read_flags, read_server
+from tensorgate.adapters.importers.triton_command_line import note_flags, offers, read_command_line
+from tensorgate.adapters.importers.triton_command_line import sections as triton_sections
 from tensorgate.adapters.importers.triton_repository import model_folders, read_model
 
 Print: TypeAlias = Callable[[str], None]
@@ -25,19 +35,60 @@ listen:                               # Triton's ports
 _ELSEWHERE: Final = "What it was told and is not done here stands beside what it is about."
 
 
-def from_triton(repository: Path, output: Path | None, write: Print, warn: Print) -> int:
+def from_triton(repository: Path | None, text: str, output: Path | None, write: Print, warn: Print) -> int:
     """Write the models of a Triton repository as YAML, to `output` or by `write`; `warn` about what was not imported.
+    `text` is the old server's command line, "" if there is none; a repository is looked at in place of those that it
+    names.
 
-    Returns the exit status: 0, or 1 if a model could not be imported or a file not be read or written.
+    Returns the exit status: 0; 1 if a model or anything else could not be imported, or a file not be read or written;
+    2 if the command line is wrong.
     """
     try:
-        folders = model_folders(repository)
-    except OSError as error:
-        warn(_file_error(repository, error))
-        return 1
-    models = [_imported(name, folder) for name, folder in folders.items()]
+        line = read_command_line(text)
+    except UsageError as error:
+        warn(str(error))
+        return 2
+    repositories = [repository] if repository else [Path(each) for each in line.repositories]
+    if not repositories:
+        warn("nothing to import: give a model repository, or --from-command-line 'tritonserver --model-repository=DIR'")
+        return 2
     target = output.absolute().parent if output else Path.cwd()
-    return _finish(models, triton_document(repository.name, models, target), output, write, warn)
+    try:
+        models = list(_triton_models(repositories))
+    except OSError as error:
+        warn(_file_error(Path(error.filename), error))
+        return 1
+    if not text:
+        return _finish(models, triton_document(repositories[0].name, models, target), output, write, warn)
+    note_flags(line)
+
+    def shown(file: str) -> str:
+        return file if Path(file).is_absolute() else relative(file, target)
+
+    lines = [*triton_sections(line, shown)]
+    comes_and_goes = line.text("model-control-mode", "none").lower() != "none"
+    title = ["Imported from Triton.", _ELSEWHERE, *(str(note) for note in line.notes if note.fate != "mapped")]
+    if comes_and_goes:
+        places = flow([shown(str(each)) for each in repositories])
+        lines += [f"repositories: {places}   # served as they are, since models come and go"]
+    for note in line.notes:
+        warn(str(note))
+    written = document(title, lines, () if comes_and_goes else models, target)
+    status = _finish(models, written, output, write, warn)
+    return 1 if _refused(line.notes, warn) else status
+
+
+def _triton_models(repositories: Sequence[Path]) -> Iterator[Imported]:
+    """The models of all repositories. Raises OSError."""
+    taken = set[str]()
+    for repository in repositories:
+        for name, folder in model_folders(repository).items():
+            if name in taken:
+                error = f"stands in another repository, too, so that Triton would serve neither; remove {folder}"
+                yield Imported(name, error=error)
+            else:
+                yield _imported(name, folder)
+            taken.add(name)
 
 
 def triton_document(name: str, models: Sequence[Imported], folder: Path) -> str:
@@ -46,7 +97,7 @@ def triton_document(name: str, models: Sequence[Imported], folder: Path) -> str:
         f"Imported from the Triton model repository {name}.",
         "What Triton's configuration says and is not done here stands beside each model.",
     ]
-    return document(title, _TRITON_PORTS.splitlines(), models, folder)
+    return document(title, [*_TRITON_PORTS.splitlines(), *offers()], models, folder)
 
 
 def from_tf_serving(words: Sequence[str], output: Path | None, write: Print, warn: Print) -> int:
@@ -96,10 +147,15 @@ def _from_server(
         return 1
     status = _finish(server.models, document(lines, server.sections, server.models, None), output, write, warn)
     notes = [*server.notes, *(note for model in server.models for note in model.notes)]
+    return 1 if _refused(notes, warn) else status
+
+
+def _refused(notes: Sequence[Note], warn: Print) -> int:
+    """How many things were refused; says so if there are any."""
     refused = sum(note.fate == "refused" for note in notes)
     if refused:
         warn(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
-    return 1 if refused else status
+    return refused
 
 
 def _imported(name: str, folder: Path) -> Imported:

@@ -4,12 +4,20 @@ source.py    a text file -> a message that knows its lines     key_locations.py 
 document.py  the models that were read -> a YAML file of the gateway, for people
 """
 
-from tensorgate.adapters.importers.common.document import Imported, ImportedServer, document, flow, one_line
+from tensorgate.adapters.importers.common.document import (
+    Imported,
+    ImportedServer,
+    document,
+    flow,
+    one_line,
+    relative,
+)
 from tensorgate.adapters.importers.common.source import (
     NEEDS_TENSORFLOW,
     NO_BOUND,
     Note,
     Source,
+    UsageError,
     is_version,
     own_notes,
     parse_text,
@@ -19,6 +27,21 @@ from tensorgate.adapters.importers.common.source import (
 )
 
 __all__ = [
-    "NEEDS_TENSORFLOW", "NO_BOUND", "Imported", "ImportedServer", "Note", "Source", "document", "flow", "is_version",
-    "one_line", "own_notes", "parse_text", "printable", "read_text", "versions_of",
+    "NEEDS_TENSORFLOW",
+    "NO_BOUND",
+    "Imported",
+    "ImportedServer",
+    "Note",
+    "Source",
+    "UsageError",
+    "document",
+    "flow",
+    "is_version",
+    "one_line",
+    "own_notes",
+    "parse_text",
+    "printable",
+    "read_text",
+    "relative",
+    "versions_of",
 ]  # fmt: skip

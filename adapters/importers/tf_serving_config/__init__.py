@@ -17,7 +17,7 @@ Every flag and key is mapped, ignored with a reason, or refused with a remedy; w
 Source: TensorFlow Serving's model server, its flags and its text-format configurations.
 """
 
-from tensorgate.adapters.importers.tf_serving_config.flags import CommandLine, UsageError, read_flags, table
+from tensorgate.adapters.importers.tf_serving_config.flags import CommandLine, read_flags, table
 from tensorgate.adapters.importers.tf_serving_config.server import read_server
 
-__all__ = ["CommandLine", "UsageError", "read_flags", "read_server", "table"]
+__all__ = ["CommandLine", "read_flags", "read_server", "table"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from tensorgate.adapters.importers.common import Note, printable
+from tensorgate.adapters.importers.common import Note, UsageError, printable
 from tensorgate.adapters.importers.common.source import Fate
 
 COMMAND_LINE: Final = "command line"
@@ -109,10 +109,6 @@ _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
 FLAGS: Final[Mapping[str, Flag]] = {
     name: Flag(default, fate, becomes) for fate, rows in _FLAGS.items() for name, (default, becomes) in rows.items()
 }
-
-
-class UsageError(ValueError):
-    """The command line is wrong: TensorFlow Serving would not start with it, either. `str()` has a line per mistake."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags
+from tensorgate.adapters.importers.common import UsageError
+from tensorgate.adapters.importers.tf_serving_config import read_flags
 from tensorgate.adapters.importers.tf_serving_config.flags import FLAGS
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
