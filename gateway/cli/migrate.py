@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -122,7 +122,10 @@ def from_grps(server_file: Path, inference_file: Path, output: Path | None, writ
     Returns the exit status: 0; 1 if anything was refused, or a file could not be read or written.
     """
     title = ["Imported from grps.", _ELSEWHERE]
-    return _from_server(lambda: grps_config.read_server(server_file, inference_file), title, output, write, warn)
+    programs = f"{output.stem}-models" if output else ""
+    return _from_server(
+        lambda: grps_config.read_server(server_file, inference_file, programs), title, output, write, warn
+    )
 
 
 def _from_server(
@@ -141,7 +144,7 @@ def _from_server(
         warn(str(note))
     lines = [*title, *(str(note) for note in server.notes if note.fate != "mapped")]
     try:
-        _write_files(server.files, output.parent if output else Path())
+        _write_files(server, output.parent if output else Path(), warn)
     except OSError as error:
         warn(_file_error(Path(error.filename), error))
         return 1
@@ -184,14 +187,21 @@ def _finish(models: Sequence[Imported], text: str, output: Path | None, write: P
     return 1 if failed or not models else 0
 
 
-def _write_files(files: Mapping[str, str], folder: Path) -> None:
-    """Raises OSError."""
-    for name, text in files.items():
+def _write_files(server: ImportedServer, folder: Path, warn: Print) -> None:
+    """Write what lies beside the YAML. Raises OSError."""
+    for name, text in server.secrets.items():
         file = folder / name
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.unlink(missing_ok=True)  # so that its mode is not an older file's
         with open(file, "x", opener=_private, encoding="utf-8") as opened:
             opened.write(text)
+    for name, text in server.skeletons.items():
+        file = folder / name
+        if file.exists():
+            warn(f"{file}: is there already, and stays as it is")
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 def _private(path: str, flags: int) -> int:

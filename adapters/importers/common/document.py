@@ -30,14 +30,16 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """What another server was told: `sections` are lines of YAML before `models`. `files` are written beside the YAML,
-    path -> text; nobody but their owner may read them.
+    """What another server was told: `sections` are lines of YAML before `models`. `secrets` and `skeletons` are files
+    beside the YAML, path -> text: of the former nobody but their owner may read, the latter people fill in, so that
+    none is written over.
     """
 
     sections: Sequence[str]
     models: Sequence[Imported]
     notes: Sequence[Note]
-    files: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    skeletons: Mapping[str, str] = field(default_factory=dict)
 
 
 def document(title: Sequence[str], sections: Sequence[str], models: Sequence[Imported], folder: Path | None) -> str:
