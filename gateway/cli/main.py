@@ -164,6 +164,8 @@ example:
   tensorgate import triton models -o gateway.yaml
   tensorgate import tf-serving models.config -o gateway.yaml
   tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml
+  tensorgate import mlserver models -o gateway.yaml
+  tensorgate import kserve service.yaml -o gateway.yaml
 """
 
 
@@ -193,6 +195,17 @@ def _import_verbs(verbs: Any) -> None:
     verb = _verb(servers, "grps", _import_grps)
     verb.add_argument("server", type=Path, help="server.yml: ports, limits, customized HTTP")
     verb.add_argument("inference", type=Path, help="inference.yml: models and dag")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+    trust = "let classes load joblib files and boosters, which may be programs: parameters say trusted: true"
+    verb = _verb(servers, "mlserver", _import_mlserver)
+    verb.add_argument("folder", type=Path, help="a folder with settings.json, and model-settings.json of each model")
+    verb.add_argument("--trusted", action="store_true", help=trust)
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+    verb = _verb(servers, "kserve", _import_kserve)
+    verb.add_argument("file", type=Path, help="InferenceServices, as kubectl get -o yaml prints them")
+    verb.add_argument("--trusted", action="store_true", help=trust)
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
 
@@ -425,6 +438,35 @@ def _import_grps(options: argparse.Namespace) -> int:
     from tensorgate.gateway.cli import migrate
 
     return migrate.from_grps(options.server, options.inference, options.output, _print_line, _print_error)
+
+
+def _import_mlserver(options: argparse.Namespace) -> int:
+    """Write MLServer's settings and those of its models as YAML of the gateway. scikit-learn, XGBoost and LightGBM
+    become classes of the backend python, written beside the YAML; an ONNX file beside a model is run in its place.
+    Exit status 1 if a model or anything else is refused.
+
+    example:
+      tensorgate import mlserver models -o gateway.yaml
+      tensorgate import mlserver models --trusted -o gateway.yaml
+      tensorgate check --load gateway.yaml
+    """
+    from tensorgate.gateway.cli import migrate
+
+    return migrate.from_mlserver(options.folder, options.output, _print_line, _print_error, trusted=options.trusted)
+
+
+def _import_kserve(options: argparse.Namespace) -> int:
+    """Write InferenceServices of KServe as YAML of the gateway: predictors become models, canaries weights of a route.
+    Exit status 1 if a model or anything else is refused.
+
+    example:
+      kubectl get inferenceservice iris -o yaml > service.yaml
+      tensorgate import kserve service.yaml -o gateway.yaml
+      tensorgate check gateway.yaml
+    """
+    from tensorgate.gateway.cli import migrate
+
+    return migrate.from_kserve(options.file, options.output, _print_line, _print_error, trusted=options.trusted)
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tensorgate.adapters.importers import grps_config
+from tensorgate.adapters.importers import grps_config, mlserver_config
 from tensorgate.adapters.importers.common import (
     Imported,
     ImportedServer,
@@ -17,6 +17,7 @@ from tensorgate.adapters.importers.common import (
     flow,
     relative,
 )
+from tensorgate.adapters.importers.kserve_config import read_services
 from tensorgate.adapters.importers.tf_serving_config import read_flags, read_server
 from tensorgate.adapters.importers.triton_command_line import note_flags, offers, read_command_line
 from tensorgate.adapters.importers.triton_command_line import sections as triton_sections
@@ -126,6 +127,28 @@ def from_grps(server_file: Path, inference_file: Path, output: Path | None, writ
     return _from_server(
         lambda: grps_config.read_server(server_file, inference_file, programs), title, output, write, warn
     )
+
+
+def from_mlserver(folder: Path, output: Path | None, write: Print, warn: Print, *, trusted: bool) -> int:
+    """Write a tree of MLServer's settings as YAML; `trusted`: its models' files may be loaded as programs.
+
+    Returns the exit status: 0; 1 if anything was refused, or a file could not be read or written.
+    """
+    title = ["Imported from MLServer.", _ELSEWHERE]
+    programs = f"{output.stem}-models" if output else ""
+    return _from_server(
+        lambda: mlserver_config.read_server(folder, programs, trusted=trusted), title, output, write, warn
+    )
+
+
+def from_kserve(file: Path, output: Path | None, write: Print, warn: Print, *, trusted: bool) -> int:
+    """Write the InferenceServices of a file as YAML; `trusted`: their models' files may be loaded as programs.
+
+    Returns the exit status: 0; 1 if anything was refused, or a file could not be read or written.
+    """
+    title = ["Imported from KServe.", _ELSEWHERE]
+    programs = f"{output.stem}-models" if output else ""
+    return _from_server(lambda: read_services(file, programs, trusted=trusted), title, output, write, warn)
 
 
 def _from_server(

@@ -1,7 +1,9 @@
-"""What the readers of other servers' configurations share: they are text forms of protobuf messages.
+"""What the readers of other servers' configurations share.
 
 source.py    a text file -> a message that knows its lines     key_locations.py   where each key stands
+tree.py      a file of YAML or JSON -> its values as raw text, each with its line
 document.py  the models that were read -> a YAML file of the gateway, for people
+location.py  where models are said to lie                      tabular.py    scikit-learn, XGBoost and LightGBM
 """
 
 from tensorgate.adapters.importers.common.document import (

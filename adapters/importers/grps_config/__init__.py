@@ -5,7 +5,6 @@
     server.sections     # lines of YAML: ports, limits, options of the dialect
     server.notes        # what became of each key that is no model's own
 
-    tree.py      a YAML file -> its values as raw text, each with its line; what nobody asks for is told
     server.py    server.yml -> ports and options of the dialect
     models.py    the models of inference.yml -> entries
     model_location.py     what lies where a model is said to lie: ONNX, a SavedModel, TorchScript, or what is not run

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import NEEDS_TENSORFLOW, is_version
+from tensorgate.adapters.importers.common.tree import Item
 from tensorgate.adapters.importers.grps_config.torch_script import forward_signature
-from tensorgate.adapters.importers.grps_config.tree import Item
 
 _ONNX: Final = "model.onnx"
 _SAVED: Final = ("saved_model.pb", "saved_model.pbtxt")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import NO_BOUND, Imported, own_notes, printable
+from tensorgate.adapters.importers.common.tree import Item
 from tensorgate.adapters.importers.grps_config.model_location import find
 from tensorgate.adapters.importers.grps_config.skeleton import ENTRY, MAPPING, class_name, class_text, module_name
-from tensorgate.adapters.importers.grps_config.tree import Item
 
 _DEVICE: Final = re.compile(r"(?:cuda|gpu)(:[0-9]{1,3})?")
 _KNOWN_TYPES: Final = ("torch", "tensorflow", "tensorrt", "customized")
@@ -36,7 +36,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SkeletonFolder:
     """What lies beside the YAML: inference.yml is in `conf`; classes to be written go into `programs`, a folder below
     that of the YAML, "" where nobody knows it, and their texts into `texts`.
     """
@@ -46,7 +46,7 @@ class Beside:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def read_models(tree: Item, beside: Beside) -> list[Named]:
+def read_models(tree: Item, beside: SkeletonFolder) -> list[Named]:
     """Every model, read or with what is wrong with it. Raises ValueError if there is none, or one without a name."""
     items = tree.member("models").items()
     if not items:
@@ -64,7 +64,7 @@ def read_models(tree: Item, beside: Beside) -> list[Named]:
     return found
 
 
-def _model(item: Item, name: str, ours: str, beside: Beside) -> Imported:
+def _model(item: Item, name: str, ours: str, beside: SkeletonFolder) -> Imported:
     """One model; its notes are taken out of the file's."""
     before = len(item.file.notes)
     entry, wrong = None, ""
@@ -83,7 +83,7 @@ def _model(item: Item, name: str, ours: str, beside: Beside) -> Imported:
     return Imported(printable(ours), entry, () if wrong else own_notes(notes, f"{item.key}."), wrong)
 
 
-def _entry(item: Item, ours: str, beside: Beside) -> dict[str, Any]:
+def _entry(item: Item, ours: str, beside: SkeletonFolder) -> dict[str, Any]:
     inferer = item.member("inferer_type").choice(_KNOWN_TYPES[0], *_KNOWN_TYPES[1:])
     path, inferer_name = item.member("inferer_path"), item.member("inferer_name")
     if inferer == "customized" and not path.text().endswith(".onnx"):
@@ -103,7 +103,7 @@ def _entry(item: Item, ours: str, beside: Beside) -> dict[str, Any]:
     return entry
 
 
-def _to_be_written(item: Item, ours: str, beside: Beside) -> dict[str, Any]:
+def _to_be_written(item: Item, ours: str, beside: SkeletonFolder) -> dict[str, Any]:
     """The entry of a customized model, whose class is a skeleton. Raises ValueError where there is no place for it."""
     inferer_name, path, arguments = (item.member(f"inferer_{part}") for part in ("name", "path", "args"))
     if not beside.programs:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import ImportedServer, flow
+from tensorgate.adapters.importers.common.tree import Item, read_tree
 from tensorgate.adapters.importers.grps_config.dag import read_dag
-from tensorgate.adapters.importers.grps_config.models import Beside, Named, read_models
-from tensorgate.adapters.importers.grps_config.tree import Item, read_tree
+from tensorgate.adapters.importers.grps_config.models import Named, SkeletonFolder, read_models
 
 _FRAMEWORKS: Final = ("http", "http+grpc", "http+brpc")
 _HOST: Final = re.compile(r"[0-9A-Za-z.:_-]{1,253}")
@@ -49,7 +49,7 @@ def read_server(server: Path, inference: Path, programs: str = "") -> ImportedSe
     options = _customized(interface.member("customized_predict_http").mapping())
     interface.leftovers()
     _ignored(settings)
-    beside = Beside(inference.parent, programs)
+    beside = SkeletonFolder(inference.parent, programs)
     models = read_models(tree, beside)
     default = read_dag(tree, models)
     tree.leftovers()
