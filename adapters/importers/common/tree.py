@@ -144,6 +144,8 @@ def read_trees(path: Path) -> list[Item]:
     """The mappings of a file, of which it may have several, one after the other. Raises ValueError, or OSError."""
     name = str(path)
     text = read_text(path, name)
+    if path.suffix == ".json":  # in which a tab is a space, and stands in no string
+        text = text.replace("\t", " ")
     try:
         nodes = [node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
     except (yaml.YAMLError, RecursionError) as error:
@@ -170,8 +172,13 @@ def _item(file: File, key: str, node: yaml.Node, depth: int) -> Item:
         value = [_item(file, f"{key}[{index}]", each, depth + 1) for index, each in enumerate(node.value)]
     else:
         plain = isinstance(node, yaml.ScalarNode) and node.style is None
-        value = None if plain and node.value in _NULLS else str(node.value)
+        value = None if plain and node.value in _NULLS else _whole_text(node.value)
     return Item(file, key, line, value)
+
+
+def _whole_text(text: str) -> str:
+    """Of JSON's escapes two may be one letter, and one alone is none."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _members(file: File, key: str, node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, Item]]:

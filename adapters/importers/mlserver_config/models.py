@@ -50,17 +50,17 @@ def read_models(files: Sequence[Path], beside: MlserverImport) -> list[Imported]
         model = _model(file, beside)
         if any(each.name == model.name for each in found):
             error = f"{file}: {model.name} stands in another file, too; rename one"
-            model = Imported(f"{model.name} ({file.parent.name})", error=error)
+            model = Imported(f"{model.name} ({file.parent.absolute().name})", error=error)
         found.append(model)
     return found
 
 
 def _model(file: Path, beside: MlserverImport) -> Imported:
+    name = file.parent.absolute().name
     try:
         settings = read_tree(file)
     except (ValueError, OSError) as error:
-        return Imported(printable(file.parent.name), error=str(error))
-    name = file.parent.name
+        return Imported(printable(name), error=str(error))
     try:
         name = settings.member("name").text() or name
         entry = _entry(settings, file.parent, beside)

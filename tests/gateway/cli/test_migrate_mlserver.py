@@ -209,6 +209,17 @@ def test_what_a_model_says_beside(run: Run) -> None:
     assert outcome.said("parallel_workers").startswith("iris: ")
 
 
+def test_json_as_programs_write_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tabs, letters beyond 16 bits, and the one model in the folder itself, which names it."""
+    run(SKLEARN | {"name": "\N{GRINNING FACE}"})
+    assert list(yaml.safe_load(Path("gateway.yaml").read_text())["models"]) == ["\N{GRINNING FACE}"]
+    file = tmp_path / "models/m0/model-settings.json"
+    file.write_text(json.dumps({**SKLEARN, "name": None, "platform": "\ud800"}, indent="\t"))
+    monkeypatch.chdir(file.parent)
+    assert main(["import", "mlserver", ".", "-o", "gateway.yaml"]) == 0
+    assert list(yaml.safe_load(Path("gateway.yaml").read_text())["models"]) == ["m0"]
+
+
 def test_two_models_of_one_name(run: Run) -> None:
     outcome = run(SKLEARN, SKLEARN)
     assert (outcome.status, list(outcome.config["models"])) == (1, ["iris"])
