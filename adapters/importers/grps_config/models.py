@@ -96,6 +96,11 @@ def _entry(item: Item, ours: str, beside: SkeletonFolder) -> dict[str, Any]:
     if inferer != "customized":
         inferer_name.ignore("it names customized inferers alone")
     entry = place.entry | _device(item.member("device")) | _batching(item.member("batching").mapping())
+    numbers = [each["name"] for each in entry.get("inputs", ()) if "shape" in each]
+    if numbers and entry.pop("max_queue_delay_us", None) is not None:
+        entry["max_batch_size"] = 0
+        text = f"is not done: rows of several callers cannot share {', '.join(numbers)}, which forward takes as numbers"
+        item.member("batching").note(text, "told")
     item.member("inp_device").ignore("inputs are copied to where the model runs")
     entry |= _arguments(item.member("inferer_args").mapping())
     _converter(item)

@@ -375,8 +375,10 @@ def test_torch_script_is_served_as_it_is(
     assert outcome.status == 0, outcome.report
     entry = outcome.config["models"]["your_model"]
     assert {key: entry[key] for key in ("backend", "file", "versions", "device", "max_batch_size")} == {
-        "backend": "torch", "file": "lone.pt", "versions": "none", "device": "cpu", "max_batch_size": 16,
+        "backend": "torch", "file": "lone.pt", "versions": "none", "device": "cpu",
+        "max_batch_size": 0 if "n: int" in arguments else 16,
     }  # fmt: skip
+    assert ("max_queue_delay_us" in entry) is ("n: int" not in arguments)
     assert entry["inputs"] == inputs
     assert entry["outputs"] == [{"name": name, "datatype": "FP32"} for name in outputs]
     assert "pip install 'tensorgate[torch]'" in outcome.said("correct those that are not")
