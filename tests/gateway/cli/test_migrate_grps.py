@@ -7,7 +7,6 @@ import re
 import urllib.request
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from import_outcome import Outcome
 
 from tensorgate import Server
 from tensorgate.adapters.importers.grps_config import read_server
@@ -67,24 +67,6 @@ dag:
       model: your_model-1.0.0
 """
 INFERENCE = f"models:\n{MODEL}{DAG}"
-
-
-@dataclass
-class Outcome:
-    """What a run of the command gave."""
-
-    status: int
-    yaml: str
-    report: list[str]
-
-    @property
-    def config(self) -> Any:
-        return yaml.safe_load(self.yaml)
-
-    def said(self, words: str) -> str:
-        """The only line of the report with these words."""
-        (line,) = [line for line in self.report if words in line]
-        return line
 
 
 Run = Callable[..., Outcome]

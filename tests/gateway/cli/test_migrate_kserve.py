@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +11,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from import_outcome import Outcome
 from onnx import TensorProto, helper
 
 from tensorgate.adapters.importers.kserve_config import read_services
 from tensorgate.gateway.cli.main import main
-
-
-@dataclass
-class Outcome:
-    """What a run of the command gave."""
-
-    status: int
-    report: list[str]
-
-    @property
-    def yaml(self) -> str:
-        return Path("gateway.yaml").read_text()
-
-    @property
-    def config(self) -> Any:
-        return yaml.safe_load(self.yaml)
-
-    def said(self, words: str) -> str:
-        """The only line of the report with these words."""
-        (line,) = [line for line in self.report if words in line]
-        return line
-
 
 Run = Callable[..., Outcome]
 
@@ -71,7 +49,9 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         text = yaml.safe_dump_all(documents, sort_keys=False).replace("HERE", f"file://{tmp_path}")
         Path("service.yaml").write_text(text)
         status = main(["import", "kserve", "service.yaml", "-o", "gateway.yaml"])
-        return Outcome(status, capsys.readouterr().err.splitlines())
+        written = Path("gateway.yaml")
+        text = written.read_text() if written.exists() else ""
+        return Outcome(status, text, capsys.readouterr().err.splitlines())
 
     return go
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from import_outcome import Outcome
 from onnx import TensorProto, helper
 
 from tensorgate import Server
@@ -29,27 +29,6 @@ SKLEARN = {
     "inputs": [X],
     "outputs": [PREDICT],
 }
-
-
-@dataclass
-class Outcome:
-    """What a run of the command gave."""
-
-    status: int
-    report: list[str]
-
-    @property
-    def yaml(self) -> str:
-        return Path("gateway.yaml").read_text()
-
-    @property
-    def config(self) -> Any:
-        return yaml.safe_load(self.yaml)
-
-    def said(self, words: str) -> str:
-        """The only line of the report with these words."""
-        (line,) = [line for line in self.report if words in line]
-        return line
 
 
 Run = Callable[..., Outcome]
@@ -70,7 +49,9 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         if server is not None:
             (tmp_path / "models/settings.json").write_text(json.dumps(server))
         status = main(["import", "mlserver", "models", "-o", "gateway.yaml", *(["--trusted"] if trusted else [])])
-        return Outcome(status, capsys.readouterr().err.splitlines())
+        written = Path("gateway.yaml")
+        text = written.read_text() if written.exists() else ""
+        return Outcome(status, text, capsys.readouterr().err.splitlines())
 
     return go
 

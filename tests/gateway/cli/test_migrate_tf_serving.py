@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from import_outcome import Outcome
 from onnx import TensorProto, helper
 
 from tensorgate.adapters.importers.common import UsageError
@@ -25,24 +25,6 @@ from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import json_schema
 
 ALONE = {"max_batch_size": 0, "max_queue_size": 65536}
-
-
-@dataclass
-class Outcome:
-    """What a run of the command gave."""
-
-    status: int
-    yaml: str
-    report: list[str]
-
-    @property
-    def config(self) -> Any:
-        return yaml.safe_load(self.yaml)
-
-    def said(self, words: str) -> str:
-        """The only line of the report with these words."""
-        (line,) = [line for line in self.report if words in line]
-        return line
 
 
 @pytest.fixture
