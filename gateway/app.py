@@ -232,6 +232,11 @@ def _repository(
         validate=validate,
         cache=cache,
         reclaim=reclaim_memory,
+        warmup_requests=lambda path, view: [
+            each
+            for name, options in config.dialects().items()
+            for each in kinds.dialects[name].warmup_requests(options, path, view)
+        ],
     )
     return Repository(models, hooks, config.model_control)
 
@@ -330,7 +335,7 @@ class App:
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, __version__, _public_configuration(config), memory.works)
+        description = ServerDescription(config.server_name, __version__, _public_configuration(config), memory.works)
         self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory, self._servers)
         self.metrics = MetricsCollector(
             engine,

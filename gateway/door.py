@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tensorgate import __version__
 from tensorgate.adapters.protobuf import messages as descriptors
-from tensorgate.gateway.app import NAME, alias, guarded, observer_of, recorder_of, trim_memory
+from tensorgate.gateway.app import alias, guarded, observer_of, recorder_of, trim_memory
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.call import Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect
@@ -125,7 +125,7 @@ class Door:
         self._metrics = DoorMetrics(
             self._call_metrics, self._engine.is_public, self._observer, self._count_routes, self._routes_running
         )
-        description = ServerDescription(NAME, __version__)
+        description = ServerDescription(config.server_name, __version__)
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay
         self.service.observer = self._observer

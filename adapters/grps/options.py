@@ -74,7 +74,8 @@ class GrpsOptions(Options):
 
 class GrpsReply(Options):
     """Which output becomes the whole reply, as text or as raw bytes, or which outputs become entries of gmap's maps:
-    `gmap: {s_i64: {count: counters}}`. With several of these the request's own kind decides.
+    `gmap: {s_i64: {count: counters}}`. With several of these the request's own kind decides. `gtensors` are the outputs
+    that answer a request of tensors in kind, beside those; without it such a request gets the reply that is named.
 
     Where a model shapes the raw response (`customized_body`), `status`, `content_type` and `headers` are the outputs
     that say these: a number, a text, and a JSON object of texts.
@@ -83,6 +84,7 @@ class GrpsReply(Options):
     str_data: str | None = None
     bin_data: str | None = None
     gmap: Mapping[MapName, Mapping[str, str]] = Field(default_factory=dict)
+    gtensors: tuple[str, ...] = ()
     status: str | None = None
     content_type: str | None = None
     headers: str | None = None
@@ -92,7 +94,8 @@ class GrpsMapping(Options):
     """How a model takes what is no tensor: the input that str_data or bin_data fills, and for each of gmap's six maps
     which entry fills which input: `gmap: {s_i64: {count: counters}}`.
 
-    Without it, text and bytes go to the model's only BYTES input, and gmap is refused.
+    Without it, text and bytes go to the model's only BYTES input, and gmap is refused. ndarray goes to the one input
+    that nothing else fills; tensors without names, too, begin with such inputs where the others are optional.
 
     `version` is a text, and callers may say NAME-VERSION besides the number of a version here; `name` is that NAME, the
     model's own if it is left out.
@@ -111,6 +114,11 @@ class GrpsMapping(Options):
         if name is not None and info.data.get("version") is None:
             raise ValueError("a name needs a version beside it: callers say name-version")
         return name
+
+    def claimed(self) -> frozenset[str]:
+        """The inputs that text, bytes and entries of gmap fill."""
+        entries = [name for named in self.gmap.values() for name in named.values()]
+        return frozenset([*entries, *(name for name in (self.str_data, self.bin_data) if name)])
 
     def qualified(self, model: str) -> str | None:
         """What callers of this model say, if it is more than its own name and the number of a version."""

@@ -203,7 +203,10 @@ def _with_booleans(nested: Any, leaf: Any) -> Array:
 
 
 def _only_input(view: ModelView) -> str:
+    """The input that nothing but tensors fills, or the one of these, or of all, that is required."""
     names = list(view.inputs)
+    if len(names) > 1:
+        names = _unclaimed(view) or names
     if len(names) > 1:
         names = [name for name in names if not view.inputs[name].optional]
     if len(names) != 1:
@@ -211,11 +214,26 @@ def _only_input(view: ModelView) -> str:
     return names[0]
 
 
+def _places(view: ModelView, count: int) -> list[str]:
+    """The inputs that so many tensors without names mean, where there are more."""
+    free = _unclaimed(view)
+    places = [name for name in view.inputs if name in free or not view.inputs[name].optional]
+    return (places if len(places) >= count else list(view.inputs))[:count]
+
+
+def _unclaimed(view: ModelView) -> list[str]:
+    """The inputs that neither text nor bytes nor entries of gmap fill."""
+    claimed = mapping_of(view).claimed() or {_only(view.inputs)}
+    return [name for name in view.inputs if name not in claimed]
+
+
 def _from_tensors(view: ModelView, tensors: list[GrpsTensor]) -> Tensors:
-    """All named: by name. None named: in the model's order."""
+    """All named: by name. None named: in the model's order, without optional inputs that are no tensors' to fill."""
     names = [tensor.name for tensor in tensors]
     if not any(names):
-        names = list(view.inputs)[: len(tensors)]
+        names = list(view.inputs)
+        if len(names) > len(tensors):
+            names = _places(view, len(tensors))
     if not all(names):
         raise InvalidArgument("Tensors should be all named or all unnamed.")
     if len(names) < len(tensors):

@@ -68,14 +68,18 @@ def reply_form(
 ) -> tuple[ReplyForm, tuple[OutputRequest, ...]]:
     """The form of the reply to a request of this kind, and the outputs to ask the model for (empty: all).
 
-    Raw bytes that the model's YAML names come before return-ndarray, text after it.
+    Raw bytes that the model's YAML names come before return-ndarray, text after it; and before all of them, where it
+    names gtensors, these for a request of tensors.
     """
     reply = mapping_of(view).reply
+    if reply.gtensors and (kind == "gtensors" or kind == "ndarray"):
+        return _of_tensors(view, reply.gtensors, as_ndarray, stream)
     if reply.bin_data and (kind == "bin_data" or not reply.str_data):
         return _of_output(view, "bin_data", reply.bin_data, stream)
-    first = next(iter(view.outputs), "")
-    if as_ndarray and not (kind == "bin_data" and _texts(view) == [first]):
-        return _of_output(view, "ndarray", first, stream)
+    if as_ndarray:
+        first = next(iter(view.outputs), "")
+        if not (kind == "bin_data" and _texts(view) == [first]):
+            return _of_output(view, "ndarray", first, stream)
     if reply.gmap and (kind == "gmap" or not reply.str_data):
         return _of_entries(view, reply.gmap, stream)
     if reply.str_data:
@@ -97,6 +101,17 @@ def _of_output(view: ModelView, form: Form, output: str, stream: bool) -> tuple[
     if output not in view.outputs:
         raise UnknownOutput(output, view.name)
     return ReplyForm(form, output, stream=stream), (OutputRequest(output),)
+
+
+def _of_tensors(
+    view: ModelView, outputs: tuple[str, ...], as_ndarray: bool, stream: bool
+) -> tuple[ReplyForm, tuple[OutputRequest, ...]]:
+    if as_ndarray:
+        return _of_output(view, "ndarray", outputs[0], stream)
+    for output in outputs:
+        if output not in view.outputs:
+            raise UnknownOutput(output, view.name)
+    return (_STREAMED_GTENSORS if stream else _GTENSORS), tuple(map(OutputRequest, outputs))
 
 
 def _of_entries(

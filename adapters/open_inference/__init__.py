@@ -4,9 +4,9 @@
 `document`, `response` answers into bodies, `generate` does both for text generation, `errors` has the one table of
 kinds; `classification` writes the best classes of an output, `shared_memory` has the calls that manage regions. For
 gRPC, `proto_routes`, `proto_request` with `proto_message`, and `proto_response` do the same, `proto_control` for every
-other question. `client`, `generate_client` and `proto_client`
-are the other side, `metrics` has Triton's names for what the gateway counts. Source: the Open Inference Protocol; where
-it is silent, Triton.
+other question. `header_forwarding` hands headers on to models, as `options` say. `client`, `generate_client` and
+`proto_client` are the other side, `metrics` has Triton's names for what the gateway counts. Source: the Open Inference
+Protocol; where it is silent, Triton.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 
 from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.client import V2HttpClient
+from tensorgate.adapters.open_inference.header_forwarding import forwarding_endpoints, forwarding_match
 from tensorgate.adapters.open_inference.metrics import TritonMetricsOptions, make_metrics
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
 from tensorgate.adapters.open_inference.model_override import translate
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
@@ -27,11 +29,6 @@ from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
 from tensorgate.adapters.open_inference.routes import match
 from tensorgate.adapters.open_inference.sample import sample
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, RepositoryFormat
-from tensorgate.gateway.contract.options import Options
-
-
-class OpenInferenceOptions(Options):
-    """This dialect has nothing to set."""
 
 
 def make(options: OpenInferenceOptions) -> Dialect:
@@ -39,9 +36,9 @@ def make(options: OpenInferenceOptions) -> Dialect:
         name="open_inference",
         title="Open Inference V2",
         prefix="/v2",
-        match=match,
+        match=forwarding_match(match, options.http_header_forward_pattern),
         sample=sample,
-        grpc=GRPC_ENDPOINTS,
+        grpc=forwarding_endpoints(GRPC_ENDPOINTS, options.grpc_header_forward_pattern),
         max_json_depth=MAX_JSON_DEPTH,
         binary_header=HEADER_LENGTH.lower(),
     )

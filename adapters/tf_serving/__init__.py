@@ -24,7 +24,7 @@
     example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC, and another list of models to serve
     metrics.py           its names for what the gateway counts of its calls
-    sample.py            a request that calls a model
+    sample.py            a request that calls a model         warmup_requests.py   those that lie beside a version
     client.py            the other side, over HTTP          proto_client.py     over gRPC
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
@@ -44,6 +44,7 @@ from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
 from tensorgate.adapters.tf_serving.routes import match, match_cross_origin
 from tensorgate.adapters.tf_serving.sample import sample
+from tensorgate.adapters.tf_serving.warmup_requests import warmup_requests
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 
 
@@ -68,4 +69,5 @@ KIND = DialectKind(
     grpc_client=TfsGrpcClient,
     metrics=make_metrics,
     metrics_options=TfServingMetricsOptions,
+    warmup_requests=warmup_requests,
 )

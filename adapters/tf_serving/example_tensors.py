@@ -116,7 +116,7 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
         }
     tensors: dict[str, Tensor] = {}
     for (name, spec), column in zip(features.items(), examples.columns(features.keys()), strict=True):
-        found = _complete(name, spec, column)
+        found = _complete(name, spec, column, signature.defaults.get(name))
         if found or not column:
             values = [feature.values for feature in found]
             kinds = [feature.kind for feature in found]
@@ -124,11 +124,14 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
     return tensors
 
 
-def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
+def _complete(name: str, spec: TensorSpec, column: Column, default: Tensor | None) -> list[Feature]:
     """A column in which no feature is missing; nothing, if all are and the input is optional."""
     present = [feature for feature in column if feature is not None]
-    if len(present) == len(column) or (not present and spec.optional):
+    if len(present) == len(column) or (not present and spec.optional and default is None):
         return present
+    if default is not None:
+        stand_in = Feature(kind_of(spec.dtype), default.tolist())
+        return [stand_in if feature is None else feature for feature in column]
     raise InvalidArgument(
         f"Name: <unknown>, Feature: {name} (data type: {_PARSED[kind_of(spec.dtype)]}) is required but could not be"
         f" found.  Index: {column.index(None)}"

@@ -18,3 +18,7 @@ class TfServingOptions(Options):
     tensor_content: bool = False
     """Answers over gRPC have their elements as bytes, as the original's have with
     --enable_serialization_as_tensor_content, and not in typed fields, which more clients read."""
+    warmup_requests: int = Field(default=1, ge=0, le=100_000)
+    """How often each request that lies beside a version, in assets.extra/tf_serving_warmup_requests, runs before that
+    version is ready; one that fails keeps it from being loaded. 0: they do not run (enable_model_warmup,
+    num_request_iterations_for_warmup)."""

@@ -191,6 +191,8 @@ example:
   tensorgate import triton models -o gateway.yaml
   tensorgate import tf-serving models.config -o gateway.yaml
   tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml
+  tensorgate import mlserver models -o gateway.yaml
+  tensorgate import kserve service.yaml -o gateway.yaml
 """
 
 
@@ -199,11 +201,18 @@ def _import_verbs(verbs: Any) -> None:
     servers = verb.add_subparsers(title="servers", metavar="SERVER", required=True)
 
     verb = _verb(servers, "triton", _import_triton)
-    verb.add_argument("folder", type=Path, help="the model repository, a folder with a folder per model")
+    verb.add_argument("folder", type=Path, nargs="?", help="the model repository, a folder with a folder per model")
+    line = "the old server's command line, one word for the shell: ports, control of models, readiness, headers, TLS"
+    verb.add_argument("--from-command-line", dest="line", default="", metavar="'tritonserver --…'", help=line)
+    verb.add_argument(
+        "--flags", action=_PrintHelp, text=_triton_flags, help="show what becomes of every flag of tritonserver"
+    )
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
     verb = _verb(servers, "tf-serving", _import_tf_serving, add_help=False, allow_abbrev=False)
-    verb.add_argument("-h", "--help", action=_HelpOfFlags, help="show this, and what becomes of every flag")
+    verb.add_argument(
+        "-h", "--help", action=_PrintHelp, text=_tf_serving_help, help="show this, and the fate of every flag"
+    )
     verb.add_argument("words", nargs="*", metavar="FILE|--flag=value", help="models.config, or flags of the old server")
     verb.add_argument("--batching", metavar="FILE", help="--enable_batching --batching_parameters_file=FILE")
     verb.add_argument("--monitoring", metavar="FILE", help="--monitoring_config_file=FILE")
@@ -215,18 +224,44 @@ def _import_verbs(verbs: Any) -> None:
     verb.add_argument("inference", type=Path, help="inference.yml: models and dag")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
+    trust = "let classes load joblib files and boosters, which may be programs: parameters say trusted: true"
+    verb = _verb(servers, "mlserver", _import_mlserver)
+    verb.add_argument("folder", type=Path, help="a folder with settings.json, and model-settings.json of each model")
+    verb.add_argument("--trusted", action="store_true", help=trust)
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
-class _HelpOfFlags(argparse.Action):
-    """The help of `import tf-serving`, with the fate of each flag of TensorFlow Serving."""
+    verb = _verb(servers, "kserve", _import_kserve)
+    verb.add_argument("file", type=Path, help="InferenceServices, as kubectl get -o yaml prints them")
+    verb.add_argument("--trusted", action="store_true", help=trust)
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+
+class _PrintHelp(argparse.Action):
+    """Prints a text, made of the verb's own help, and ends."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, help: str, text: Callable[[argparse.ArgumentParser], str]
+    ) -> None:
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+        self._text = text
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from tensorgate.adapters.importers.tf_serving_config import table
-
-        _print_line(parser.format_help() + _CONTAINER + table())
+        _print_line(self._text(parser).strip("\n"))
         parser.exit()
+
+
+def _tf_serving_help(parser: argparse.ArgumentParser) -> str:
+    """The help of `import tf-serving`, with the fate of each flag of TensorFlow Serving."""
+    from tensorgate.adapters.importers.tf_serving_config import table
+
+    return parser.format_help() + _CONTAINER + table()
+
+
+def _triton_flags(parser: argparse.ArgumentParser) -> str:
+    """The fate of each flag of tritonserver."""
+    from tensorgate.adapters.importers.triton_command_line import table
+
+    return table()
 
 
 _CONTAINER = """
@@ -388,12 +423,13 @@ def _import_triton(options: argparse.Namespace) -> int:
 
     example:
       tensorgate import triton models -o gateway.yaml
+      tensorgate import triton --from-command-line 'tritonserver --model-repository=/models --strict-readiness=false'
       tensorgate check --load gateway.yaml
       tensorgate serve gateway.yaml
     """
     from tensorgate.gateway.cli import migrate
 
-    return migrate.from_triton(options.folder, options.output, _print_line, _print_error)
+    return migrate.from_triton(options.folder, options.line, options.output, _print_line, _print_error)
 
 
 def _import_tf_serving(options: argparse.Namespace) -> int:
@@ -429,6 +465,35 @@ def _import_grps(options: argparse.Namespace) -> int:
     from tensorgate.gateway.cli import migrate
 
     return migrate.from_grps(options.server, options.inference, options.output, _print_line, _print_error)
+
+
+def _import_mlserver(options: argparse.Namespace) -> int:
+    """Write MLServer's settings and those of its models as YAML of the gateway. scikit-learn, XGBoost and LightGBM
+    become classes of the backend python, written beside the YAML; an ONNX file beside a model is run in its place.
+    Exit status 1 if a model or anything else is refused.
+
+    example:
+      tensorgate import mlserver models -o gateway.yaml
+      tensorgate import mlserver models --trusted -o gateway.yaml
+      tensorgate check --load gateway.yaml
+    """
+    from tensorgate.gateway.cli import migrate
+
+    return migrate.from_mlserver(options.folder, options.output, _print_line, _print_error, trusted=options.trusted)
+
+
+def _import_kserve(options: argparse.Namespace) -> int:
+    """Write InferenceServices of KServe as YAML of the gateway: predictors become models, canaries weights of a route.
+    Exit status 1 if a model or anything else is refused.
+
+    example:
+      kubectl get inferenceservice iris -o yaml > service.yaml
+      tensorgate import kserve service.yaml -o gateway.yaml
+      tensorgate check gateway.yaml
+    """
+    from tensorgate.gateway.cli import migrate
+
+    return migrate.from_kserve(options.file, options.output, _print_line, _print_error, trusted=options.trusted)
 
 
 def _schema(options: argparse.Namespace) -> int:

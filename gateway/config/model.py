@@ -6,9 +6,18 @@ Queues, priorities and sequences are in `schedule`.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tensorgate.gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from tensorgate.gateway.config.values import MAX_VERSION, ByteSize, Placement, Section, VersionPolicy, refuse
@@ -17,6 +26,8 @@ from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
 
+FeatureValue: TypeAlias = StrictBool | StrictInt | StrictFloat | StrictStr
+"""What a feature of an Example may have, before the model's input says which of them it takes."""
 REGRESSION: Final = "outputs"
 """What TensorFlow Serving's clients call the output of a regression."""
 
@@ -107,6 +118,8 @@ class SignatureConfig(Section):
     inputs: dict[str, str] = Field(default_factory=dict)
     """The caller's name of an input, with classify and regress a feature of Examples -> the model's input; empty is
     all, by their own names."""
+    defaults: dict[str, FeatureValue | tuple[FeatureValue, ...]] = Field(default_factory=dict)
+    """With classify and regress, a feature -> its values in Examples that lack it: as many as a row has, or one."""
     examples: str | None = Field(default=None, min_length=1)
     """With classify and regress, in place of inputs: the model's input that takes serialized Examples."""
     outputs: dict[str, str] = Field(default_factory=dict)
@@ -124,7 +137,20 @@ class SignatureConfig(Section):
             raise ValueError("only classify and regress take examples; a predict signature names the input in inputs")
         if examples is not None and info.data.get("inputs"):
             raise ValueError("a signature has inputs or examples, not both")
+        if examples is not None and info.data.get("defaults"):
+            raise ValueError("a model that takes Examples has defaults of its own")
         return examples
+
+    @field_validator("defaults")
+    @classmethod
+    def _defaults_of_features(cls, defaults: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if defaults and info.data.get("method") == "predict":
+            raise ValueError("only features of classify and regress have defaults")
+        named = info.data.get("inputs")
+        for name in defaults:
+            if named and name not in named:
+                raise refuse(name, text="is no feature of inputs")
+        return defaults
 
     @field_validator("outputs")
     @classmethod

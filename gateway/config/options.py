@@ -93,6 +93,8 @@ class Config(Section):
 
     listen: Listen = Listen()
     """Where requests come in."""
+    server_name: str = Field(default="tensorgate", min_length=1, max_length=256)
+    """What the server is called in Open Inference's metadata, GET /v2: triton for clients that look at it."""
     models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """The models, by name; may be left out where there are repositories."""
     ops: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], CustomOp] = Field(default_factory=dict)

@@ -7,7 +7,7 @@ A dialect is pure: bytes in, request out; response in, bytes out. A new one is a
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -155,6 +155,16 @@ class RepositoryFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmupRequest:
+    """A request that lies beside a version, which must answer it `count` times before it is ready."""
+
+    name: str
+    """What it is called where it fails."""
+    request: InferRequest
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class DialectKind:
     """A line of the DIALECTS table, resolved."""
 
@@ -176,3 +186,6 @@ class DialectKind:
     """What it adds to that section."""
     repository: RepositoryFormat | None = None
     """How the server that it imitates writes down its models."""
+    warmup_requests: Callable[[Any, Path, ModelView], Iterable[WarmupRequest]] = lambda options, path, view: ()
+    """(an object of `options`, where a version lies, that version) -> the requests that the server that it imitates
+    would run there before it is ready. Raises ValueError, OSError."""

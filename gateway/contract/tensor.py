@@ -214,6 +214,7 @@ class Signature:
     """Where callers send tf.Examples, feature -> input of the model; `inputs` is a tensor of serialized Examples then.
     None: the model itself reads what `inputs` names."""
     defaults: Tensors = NOTHING
-    """Inputs, by the caller's names, that a request may leave out."""
+    """Inputs, by the caller's names, that a request may leave out. With `features`, these that an Example may lack, as
+    flat values of one row."""
     definition: bytes = b""
     """The serialized SignatureDef, of a model that brought one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, cast
 
@@ -17,6 +17,7 @@ from tensorgate.gateway.contract.canonical import (
     ModelView,
     Trial,
 )
+from tensorgate.gateway.contract.dialect import WarmupRequest
 from tensorgate.gateway.contract.errors import (
     DeviceLost,
     GatewayError,
@@ -250,10 +251,12 @@ class Model:
         self._use(ClosedScheduler(self.name, DeviceLost))
         self.computation = replace(self.computation, is_ready=lambda: False)
 
-    async def warm_up(self, in_thread: InThread = asyncio.to_thread) -> WarmUp | None:
-        """Run every executor on the operator's samples, which it must answer, and where a run has no effects beyond
-        its answer on an example: alone, and, if there are no samples, as a full batch where that runs on a GPU. None
-        where nothing ran.
+    async def warm_up(
+        self, in_thread: InThread = asyncio.to_thread, beside: Sequence[WarmupRequest] = ()
+    ) -> WarmUp | None:
+        """Run every executor on the operator's samples and on the requests that lie beside the version, which it must
+        answer, and where a run has no effects beyond its answer on an example: alone, and, if there are no samples, as
+        a full batch where that runs on a GPU. None where nothing ran.
 
         The quickest run is what the scheduler goes by until requests have been measured. Raises ValueError naming the
         sample.
@@ -268,6 +271,8 @@ class Model:
                     await self._run_full(executor, device, in_thread)
             for sample in self._samples:
                 await self._run_sample(executor, sample, in_thread)
+            for each in beside:
+                await self._run_request(executor, each, in_thread)
         self._samples = ()
         if not times:
             return None
@@ -311,11 +316,14 @@ class Model:
             else self._sequence_inputs
         )
         request = InferRequest(self.view, {**sample.inputs, **sequence_inputs})
+        await self._run_request(executor, WarmupRequest(sample.name, request, sample.count), in_thread)
+
+    async def _run_request(self, executor: Executor, each: WarmupRequest, in_thread: InThread) -> None:
         try:
-            self._admission_check.admit(request)
-            await run_sample(executor, request, sample.count, in_thread)
+            self._admission_check.admit(each.request)
+            await run_sample(executor, each.request, each.count, in_thread)
         except Exception as error:
-            raise ValueError(f"{sample.name}: {text_of(error) or type(error).__name__}") from error
+            raise ValueError(f"{each.name}: {text_of(error) or type(error).__name__}") from error
 
 
 def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> TensorSpec:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tensorgate.gateway.config import ModelConfig
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import WarmupRequest
 from tensorgate.gateway.contract.errors import Code, GatewayError, Reason, source_location, text_of
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -79,6 +81,7 @@ class RepositoryDeps:
     `versioned` tells whether a model has version folders, `runs_code` whether its files are programs, `parts` which
     models an ensemble is composed of; `validate` turns a model's plain YAML form into its configuration. `cache` is for
     models with response_cache. `reclaim` returns freed memory to the system; it is called in a thread.
+    `warmup_requests` reads those that lie at the path of a version; it is called in a thread, too.
     """
 
     load: LoadComputation
@@ -89,6 +92,7 @@ class RepositoryDeps:
     cache: ResponseCache = field(default_factory=ResponseCache)
     reclaim: Callable[[], None] = lambda: None
     runs_code: Callable[[ModelConfig], bool] = lambda config: True
+    warmup_requests: Callable[[Path, ModelView], list[WarmupRequest]] = lambda path, view: []
 
 
 class ModelLoader:
@@ -156,7 +160,8 @@ class ModelLoader:
                 await asyncio.to_thread(executor.close)
             raise
         try:
-            return model, await model.warm_up(self._in_thread)
+            beside = await self._in_thread(self._deps.warmup_requests, path, model.view)
+            return model, await model.warm_up(self._in_thread, beside)
         except BaseException:
             await model.close()
             raise

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from tensorgate.gateway.config import SignatureConfig
-from tensorgate.gateway.config.model import REGRESSION
+from tensorgate.gateway.config.model import REGRESSION, FeatureValue
 from tensorgate.gateway.contract.execution import Computation
-from tensorgate.gateway.contract.tensor import BYTES, Signature, TensorSpec
+from tensorgate.gateway.contract.tensor import BYTES, Array, Signature, Tensors, TensorSpec
 
 EXAMPLES: Final = {"inputs": TensorSpec("input_example_tensor", BYTES, (-1,))}
 """The input of a signature whose callers send tf.Examples, named as TensorFlow's exporters do."""
@@ -47,7 +50,7 @@ def _signature(
         return Signature(name, inputs, outputs, method)
     for spec in inputs.values():
         _check_rows(spec)
-    return Signature(name, EXAMPLES, outputs, method, features=inputs)
+    return Signature(name, EXAMPLES, outputs, method, features=inputs, defaults=_defaults(config, inputs))
 
 
 def _inputs(names: Mapping[str, str], takes: Specs) -> dict[str, TensorSpec]:
@@ -94,6 +97,40 @@ def _chosen(what: str, names: Mapping[str, str], specs: Specs) -> dict[str, Tens
 def _expect(what: str, spec: TensorSpec, datatype: str) -> None:
     if spec.datatype != datatype:
         raise ValueError(f"needs an {what} of datatype {datatype}, but {spec.name} is {spec.datatype}")
+
+
+def _defaults(config: SignatureConfig, features: Specs) -> Tensors:
+    """Features -> the values, flat and in the input's dtype, of Examples that lack them."""
+    unknown = sorted(config.defaults.keys() - features.keys())
+    if unknown:
+        raise ValueError(f"has a default for what is no feature: {unknown[0]}")
+    return {name: _default(name, value, features[name]) for name, value in config.defaults.items()}
+
+
+def _default(name: str, value: FeatureValue | tuple[FeatureValue, ...], spec: TensorSpec) -> Array:
+    values = value if isinstance(value, tuple) else (value,)
+    text = spec.dtype == BYTES
+    if any(isinstance(each, str) is not text for each in values):
+        raise ValueError(f"has a default of {name} that is {'no text' if text else 'no number'}")
+    if spec.dtype.kind in "iub" and any(isinstance(each, float) for each in values):
+        raise ValueError(f"has a default of {name} that is no whole number")
+    rest = (-1,) if spec.shape is None else spec.shape[1:]
+    if -1 not in rest:
+        size = math.prod(rest)
+        if len(values) != size and isinstance(value, tuple):
+            raise ValueError(f"has {len(values)} values as the default of {name}, and a row has {size}")
+        values = values * (size // len(values))
+    if text:
+        found = np.empty(len(values), np.object_)
+        found[:] = [str(each).encode() for each in values]
+        return found
+    if spec.dtype.kind not in "iub":
+        return np.array(values, np.float32).astype(spec.dtype)
+    numbers = [int(each) for each in values]
+    low, high = (0, 1) if spec.dtype.kind == "b" else (np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max)
+    if not all(low <= number <= min(high, np.iinfo(np.int64).max) for number in numbers):
+        raise ValueError(f"has a default of {name} that is beyond {spec.datatype}")
+    return np.array(numbers, np.int64).astype(spec.dtype)
 
 
 def _check_rows(spec: TensorSpec) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from waiting import settles, until
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound
 from tensorgate.gateway.contract.execution import Computation, Executor, Observe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,18 +30,23 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """What another server was told: `sections` are lines of YAML before `models`."""
+    """What another server was told: `sections` are lines of YAML before `models`. `secrets` and `skeletons` are files
+    beside the YAML, path -> text: of the former nobody but their owner may read, the latter people fill in, so that
+    none is written over.
+    """
 
     sections: Sequence[str]
     models: Sequence[Imported]
     notes: Sequence[Note]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    skeletons: Mapping[str, str] = field(default_factory=dict)
 
 
 def document(title: Sequence[str], sections: Sequence[str], models: Sequence[Imported], folder: Path | None) -> str:
     """The file's text: comments, the lines of the sections before `models`, and the models; paths are relative to its
     `folder`, or left as they are. What could not be read, or is done otherwise, stands in comments.
     """
-    lines = [*(f"# {one_line(line)}" for line in title), "", *sections, "", "models:"]
+    lines = [*(f"# {one_line(line)}" for line in title), "", *sections, *(["", "models:"] if models else [])]
     for model in models:
         lines += ["", *_model(model, folder)]
     return "\n".join(lines) + "\n"
@@ -61,19 +66,20 @@ def _model(model: Imported, folder: Path | None) -> Iterator[str]:
 
 def _relative(key: str, value: Any, folder: Path) -> Any:
     if key == "path":
-        return _path(value, folder)
+        return relative(value, folder)
     if key == "class_labels":
-        return {output: _path(file, folder) for output, file in value.items()}
+        return {output: relative(file, folder) for output, file in value.items()}
     if key == "sequences":
         states = [
-            state | ({"initial": _path(state["initial"], folder)} if state.get("initial", "zero") != "zero" else {})
+            state | ({"initial": relative(state["initial"], folder)} if state.get("initial", "zero") != "zero" else {})
             for state in value.get("states", ())
         ]
         return value | ({"states": states} if states else {})
     return value
 
 
-def _path(file: str, folder: Path) -> str:
+def relative(file: str, folder: Path) -> str:
+    """A path as a file in that folder says it."""
     return Path(os.path.relpath(file, folder)).as_posix()
 
 

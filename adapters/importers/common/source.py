@@ -22,6 +22,10 @@ Fate: TypeAlias = Literal["mapped", "ignored", "refused", "told"]
 """What became of a key: it is done here, is not missed, could not be had, or was done and has something to look at."""
 
 
+class UsageError(ValueError):
+    """A command line is wrong: its server would not start with it, either. `str()` has a line per mistake."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """What the configuration says and this gateway does not do, or does in its own way. `line` 0: no line to name."""

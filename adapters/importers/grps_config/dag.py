@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensorgate.adapters.importers.common import flow
+from tensorgate.adapters.importers.common.tree import Item
 from tensorgate.adapters.importers.grps_config.models import Named
-from tensorgate.adapters.importers.grps_config.tree import Item
 
 _REMEDY = (
     "chain them in an ensemble, of which the tensors have to be known: "

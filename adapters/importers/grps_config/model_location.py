@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import NEEDS_TENSORFLOW, is_version
-from tensorgate.adapters.importers.grps_config.tree import Item
+from tensorgate.adapters.importers.common.tree import Item
+from tensorgate.adapters.importers.grps_config.torch_script import forward_signature
 
 _ONNX: Final = "model.onnx"
 _SAVED: Final = ("saved_model.pb", "saved_model.pbtxt")
+_GUESS: Final = (
+    "needs PyTorch, pip install 'tensorgate[torch]'; its tensors are declared as FP32 of any shape, since the file "
+    "does not tell: correct those that are not"
+)
 _EXPORT: Final = {
     "torch": "export it once: torch.onnx.export(torch.jit.load('{path}'), EXAMPLE, '{onnx}', dynamo=False)",
     "tensorrt": "copy the ONNX file that the engine was built from to {onnx}",
@@ -42,6 +47,10 @@ def find(inferer: str, path: Item, folder: Path) -> GrpsModelLocation:
     if inferer == "tensorflow" and (place is None or _saved(target)):
         remark = NEEDS_TENSORFLOW if place else f"is not on this machine; copy it here; {NEEDS_TENSORFLOW}"
         return _place("tensorflow", target, "", remark)
+    if inferer == "torch" and target.is_file() and (found := forward_signature(target)) is not None:
+        entry = {"inputs": list(found.inputs), "outputs": list(found.outputs)}
+        located = _place("torch", target.parent, target.name, _GUESS)
+        return GrpsModelLocation(located.entry | entry, located.because, located.remark)
     wanted = target.with_suffix(".onnx") if target.suffix else target / _ONNX
     remedy = _EXPORT[inferer].format(path=target, onnx=wanted)
     raise path.wrong(f"{inferer} models of this form are not run here; {remedy}; then import again")

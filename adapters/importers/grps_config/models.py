@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import NO_BOUND, Imported, own_notes, printable
+from tensorgate.adapters.importers.common.tree import Item
 from tensorgate.adapters.importers.grps_config.model_location import find
-from tensorgate.adapters.importers.grps_config.tree import Item
+from tensorgate.adapters.importers.grps_config.skeleton import ENTRY, MAPPING, class_name, class_text, module_name
 
 _DEVICE: Final = re.compile(r"(?:cuda|gpu)(:[0-9]{1,3})?")
 _KNOWN_TYPES: Final = ("torch", "tensorflow", "tensorrt", "customized")
 _CUSTOMIZED: Final = (
-    "customized inferers are classes for grps alone: write it as a class here, with infer(self, inputs, request), and "
-    "{{backend: python, path: FILE.py:{name}, inputs: [...], outputs: [...]}}"
+    "customized inferers are classes for grps alone; with -o FILE a class to be written lies beside the YAML, and the "
+    "model's entry in it"
 )
+_TO_WRITE: Final = "-> {path}: a class that is to be written: what the old one did is there as text alone"
+_WHOLE: Final = "is ignored: the class gets each request by itself; write max_batch_size beside it once it takes rows"
 _CONVERTER: Final = (
     "is refused: a customized converter is a class for grps alone; do its work with preprocess and postprocess, or in "
     "a python model before this one (backend: ensemble). The model itself is served, for gtensors and ndarray"
@@ -32,7 +35,18 @@ class Named:
     imported: Imported
 
 
-def read_models(tree: Item, folder: Path) -> list[Named]:
+@dataclass(frozen=True, slots=True)
+class SkeletonFolder:
+    """What lies beside the YAML: inference.yml is in `conf`; classes to be written go into `programs`, a folder below
+    that of the YAML, "" where nobody knows it, and their texts into `texts`.
+    """
+
+    conf: Path
+    programs: str
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def read_models(tree: Item, beside: SkeletonFolder) -> list[Named]:
     """Every model, read or with what is wrong with it. Raises ValueError if there is none, or one without a name."""
     items = tree.member("models").items()
     if not items:
@@ -46,18 +60,18 @@ def read_models(tree: Item, folder: Path) -> list[Named]:
         if any(each.qualified == qualified for each in found):
             raise item.wrong(f"{qualified} stands there already")
         taken = any(each.imported.name == name for each in found)
-        found.append(Named(qualified, _model(item, name, qualified if taken else name, folder)))
+        found.append(Named(qualified, _model(item, name, qualified if taken else name, beside)))
     return found
 
 
-def _model(item: Item, name: str, ours: str, folder: Path) -> Imported:
+def _model(item: Item, name: str, ours: str, beside: SkeletonFolder) -> Imported:
     """One model; its notes are taken out of the file's."""
     before = len(item.file.notes)
     entry, wrong = None, ""
     try:
-        entry = _entry(item, folder)
+        entry = _entry(item, ours, beside)
         own = {"name": name} if ours != name else {}
-        entry["grps"] = {"version": item.member("version").text()} | own
+        entry["grps"] = {"version": item.member("version").text()} | own | entry.get("grps", {})
         if own:
             item.member("name").note(f"-> {ours}, since {name} is another version; callers say what they did", "told")
     except ValueError as error:
@@ -69,12 +83,12 @@ def _model(item: Item, name: str, ours: str, folder: Path) -> Imported:
     return Imported(printable(ours), entry, () if wrong else own_notes(notes, f"{item.key}."), wrong)
 
 
-def _entry(item: Item, folder: Path) -> dict[str, Any]:
+def _entry(item: Item, ours: str, beside: SkeletonFolder) -> dict[str, Any]:
     inferer = item.member("inferer_type").choice(_KNOWN_TYPES[0], *_KNOWN_TYPES[1:])
     path, inferer_name = item.member("inferer_path"), item.member("inferer_name")
     if inferer == "customized" and not path.text().endswith(".onnx"):
-        raise inferer_name.wrong(_CUSTOMIZED.format(name=inferer_name.text("Name")))
-    place = find(inferer, path, folder)
+        return _to_be_written(item, ours, beside)
+    place = find(inferer, path, beside.conf)
     path.note(f"-> path, backend: {place.entry['backend']} ({place.because})", "mapped")
     if place.remark:
         path.note(place.remark, "told")
@@ -82,11 +96,45 @@ def _entry(item: Item, folder: Path) -> dict[str, Any]:
     if inferer != "customized":
         inferer_name.ignore("it names customized inferers alone")
     entry = place.entry | _device(item.member("device")) | _batching(item.member("batching").mapping())
+    numbers = [each["name"] for each in entry.get("inputs", ()) if "shape" in each]
+    if numbers and entry.pop("max_queue_delay_us", None) is not None:
+        entry["max_batch_size"] = 0
+        text = f"is not done: rows of several callers cannot share {', '.join(numbers)}, which forward takes as numbers"
+        item.member("batching").note(text, "told")
     item.member("inp_device").ignore("inputs are copied to where the model runs")
     entry |= _arguments(item.member("inferer_args").mapping())
     _converter(item)
     item.leftovers()
     return entry
+
+
+def _to_be_written(item: Item, ours: str, beside: SkeletonFolder) -> dict[str, Any]:
+    """The entry of a customized model, whose class is a skeleton. Raises ValueError where there is no place for it."""
+    inferer_name, path, arguments = (item.member(f"inferer_{part}") for part in ("name", "path", "args"))
+    if not beside.programs:
+        raise inferer_name.wrong(_CUSTOMIZED)
+    converter = item.member("converter_name").text()
+    place = f"{beside.programs}/{module_name(ours)}.py"
+    beside.texts[place] = class_text(ours, inferer_name.text("Inferer"), converter)
+    program = f"{place}:{class_name(inferer_name.text('Inferer'))}"
+    inferer_name.note(_TO_WRITE.format(path=program), "told")
+    item.member("inferer_type").note("-> backend: python", "mapped")
+    batching = item.member("batching").mapping()
+    if batching.member("type").choice("none", "dynamic") == "dynamic":
+        batching.note(_WHOLE, "told")
+    item.member("inp_device").ignore("inputs are copied to where the model runs")
+    item.member("converter_type").choice("none", *_KNOWN_TYPES)
+    given = _arguments(arguments.mapping())
+    if path.given:
+        path.note("-> parameters.inferer_path", "mapped")
+        given = {"parameters": {"inferer_path": path.text(), **given.get("parameters", {})}}
+    for part in ("converter_path", "converter_args"):
+        if item.member(part).given:
+            item.member(part).note(f"-> parameters.{part}", "mapped")
+            given = {"parameters": {**given.get("parameters", {}), part: item.member(part).plain()}}
+    item.leftovers()
+    rest = {"backend": "python", "path": program, "max_batch_size": 0, "max_queue_size": NO_BOUND, "grps": MAPPING}
+    return rest | _device(item.member("device")) | ENTRY | given
 
 
 def _device(item: Item) -> dict[str, str]:

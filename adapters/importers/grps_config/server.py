@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import ImportedServer, flow
+from tensorgate.adapters.importers.common.tree import Item, read_tree
 from tensorgate.adapters.importers.grps_config.dag import read_dag
-from tensorgate.adapters.importers.grps_config.models import Named, read_models
-from tensorgate.adapters.importers.grps_config.tree import Item, read_tree
+from tensorgate.adapters.importers.grps_config.models import Named, SkeletonFolder, read_models
 
 _FRAMEWORKS: Final = ("http", "http+grpc", "http+brpc")
 _HOST: Final = re.compile(r"[0-9A-Za-z.:_-]{1,253}")
@@ -36,8 +36,11 @@ class _Ports:
     numbers: Sequence[int]
 
 
-def read_server(server: Path, inference: Path) -> ImportedServer:
-    """Raises ValueError or OSError for a file that cannot be read, or with which grps would not start."""
+def read_server(server: Path, inference: Path, programs: str = "") -> ImportedServer:
+    """Classes that are to be written go into the folder `programs` beside the YAML, "" where there is no place.
+
+    Raises ValueError or OSError for a file that cannot be read, or with which grps would not start.
+    """
     settings, tree = read_tree(server), read_tree(inference)
     interface = settings.member("interface").mapping()
     if not interface.given:
@@ -46,7 +49,8 @@ def read_server(server: Path, inference: Path) -> ImportedServer:
     options = _customized(interface.member("customized_predict_http").mapping())
     interface.leftovers()
     _ignored(settings)
-    models = read_models(tree, inference.parent)
+    beside = SkeletonFolder(inference.parent, programs)
+    models = read_models(tree, beside)
     default = read_dag(tree, models)
     tree.leftovers()
     if default:
@@ -54,7 +58,8 @@ def read_server(server: Path, inference: Path) -> ImportedServer:
     if ports.framework == "http+brpc":
         options["http_status"] = "always_200"
     sections = [*_listeners(ports), *_sections(options, models)]
-    return ImportedServer(sections, [each.imported for each in models], [*settings.file.notes, *tree.file.notes])
+    notes = [*settings.file.notes, *tree.file.notes]
+    return ImportedServer(sections, [each.imported for each in models], notes, skeletons=beside.texts)
 
 
 def _ports(interface: Item) -> _Ports:

@@ -10,13 +10,14 @@
     server.py    flags -> sections; reads the files that they name: models, batching, metrics, TLS
     models.py    ModelServerConfig -> entries, with the original's words for what it refuses, too
     model_location.py     what lies below a base path: ONNX or a SavedModel; looks into folders
+    rows.py      whether all tensors of a model file have a dimension of rows
     batching.py  BatchingParameters -> the batch and queue of every model
 
 Every flag and key is mapped, ignored with a reason, or refused with a remedy; what is unknown is told and passed over.
 Source: TensorFlow Serving's model server, its flags and its text-format configurations.
 """
 
-from tensorgate.adapters.importers.tf_serving_config.flags import CommandLine, UsageError, read_flags, table
+from tensorgate.adapters.importers.tf_serving_config.flags import CommandLine, read_flags, table
 from tensorgate.adapters.importers.tf_serving_config.server import read_server
 
-__all__ = ["CommandLine", "UsageError", "read_flags", "read_server", "table"]
+__all__ = ["CommandLine", "read_flags", "read_server", "table"]

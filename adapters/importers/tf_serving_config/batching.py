@@ -11,6 +11,8 @@ KIND: Final = "tensorflow.serving.BatchingParameters"
 ALONE: Final = {"max_batch_size": 0, "max_queue_size": NO_BOUND}
 """Without --enable_batching: each request runs by itself, in its own shape."""
 
+BATCHES: Final = ("max_queue_delay_us", "pad_batches_to", "ragged")
+"""What only a model has whose requests share runs, beside max_batch_size."""
 PARALLEL: Final = "parallel_runs"
 """The option of SavedModels that says how many batches run at a time."""
 _THREADS: Final = f"-> {PARALLEL} of SavedModels; an ONNX model runs a batch at a time, on all cores (see instances)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from tensorgate.adapters.importers.common import Note, printable
+from tensorgate.adapters.importers.common import Note, UsageError, printable
 from tensorgate.adapters.importers.common.source import Fate
 
 COMMAND_LINE: Final = "command line"
@@ -32,7 +32,7 @@ _RETRIES: Final = "a version that fails to load is tried again when its files ch
 _LITE: Final = "TensorFlow Lite models are not run"
 _LITE_REMEDY: Final = f"{_LITE}; serve the SavedModel, or convert it to ONNX: python -m tf2onnx.convert"
 _XLA: Final = "a SavedModel says itself what is compiled; ONNX Runtime compiles nothing"
-_TUNNEL: Final = "the ports speak plain text; let a proxy in front (nginx, Envoy) speak TLS and lead to them"
+_ALTS: Final = "ALTS is Google's own; give gRPC's port a certificate, listen.grpc tls, and let clients use TLS"
 
 _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
     "mapped": {
@@ -50,6 +50,9 @@ _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
         "tensorflow_session_parallelism": (0, "intra_op_threads and inter_op_threads of every model"),
         "tensorflow_intra_op_parallelism": (0, "intra_op_threads of every model"),
         "tensorflow_inter_op_parallelism": (0, "inter_op_threads of every model"),
+        "ssl_config_file": ("", "tls of listen.grpc; its keys and certificates become files beside the YAML"),
+        "enable_model_warmup": (True, "tf_serving.warmup_requests; false: 0"),
+        "num_request_iterations_for_warmup": (0, "tf_serving.warmup_requests"),
         "saved_model_tags": ("serve", "tags of SavedModels"),
         "enable_serialization_as_tensor_content": (False, "tf_serving.tensor_content"),
     },
@@ -71,8 +74,6 @@ _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
         "grpc_channel_arguments": ("", "the gateway sets its own; limits.max_binary_bytes bounds messages"),
         "grpc_max_threads": (0, "one event loop serves all connections"),
         "enable_grpc_healthcheck_service": (False, "grpc.health.v1 is always served"),
-        "enable_model_warmup": (True, "a model is warmed up with ones, in the shapes that it declares"),
-        "num_request_iterations_for_warmup": (0, "a model is warmed up once"),
         "enable_signature_method_name_check": (
             False,
             "the shape of a signature says whether it classifies or regresses",
@@ -95,24 +96,19 @@ _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
             False,
             "one set of parameters is taken for all; write a model's own max_batch_size beside it",
         ),
-        "ssl_config_file": ("", _TUNNEL),
         "platform_config_file": ("", "platforms are backends here: tensorflow, onnx, python"),
         "tensorflow_session_config_file": (
             "",
             "sessions have no settings of their own here; write a model's threads and device beside it",
         ),
         "prefer_tflite_model": (False, _LITE_REMEDY),
-        "use_alts_credentials": (False, _TUNNEL),
+        "use_alts_credentials": (False, _ALTS),
     },
 }
 """What becomes of a flag -> flag -> its default, and a key of the YAML or the reason."""
 FLAGS: Final[Mapping[str, Flag]] = {
     name: Flag(default, fate, becomes) for fate, rows in _FLAGS.items() for name, (default, becomes) in rows.items()
 }
-
-
-class UsageError(ValueError):
-    """The command line is wrong: TensorFlow Serving would not start with it, either. `str()` has a line per mistake."""
 
 
 @dataclass(slots=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tensorgate.adapters.importers.common import NEEDS_TENSORFLOW, is_version
+from tensorgate.adapters.importers.common.location import local_path
 
 ONNX: Final = "onnx"
 TENSORFLOW: Final = "tensorflow"
 
 _FILES: Final = {"model.onnx": ONNX, "saved_model.pb": TENSORFLOW, "saved_model.pbtxt": TENSORFLOW}
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_COPIES: Final = {"gs": "gcloud storage cp -r", "s3": "aws s3 cp --recursive", "hdfs": "hdfs dfs -get"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +23,13 @@ class ServableLocation:
     backend: str
     because: str
     remark: str = ""
+    file: Path | None = None
+    """The model of the version that was looked at."""
 
 
 def find(base_path: str) -> ServableLocation:
     """Looks into the folder if it is on this machine. Raises ValueError with a remedy, or OSError."""
-    uri = _URI.fullmatch(base_path)
-    if uri and uri[1].lower() != "file":
-        copy = _COPIES.get(uri[1].lower())
-        how = f": {copy} {base_path} DIR" if copy else ""
-        raise ValueError(f"{base_path} is not on this machine; copy it here and name the folder{how}")
-    path = Path(uri[2] if uri else base_path)
+    path = local_path(base_path)
     if not path.exists():
         remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
         return ServableLocation(path, TENSORFLOW, "not on this machine", remark)
@@ -51,7 +46,7 @@ def _by_files(path: Path, versions: list[Path]) -> ServableLocation:
         for file, backend in _FILES.items():
             if (version / file).is_file():
                 remark = NEEDS_TENSORFLOW if backend == TENSORFLOW else ""
-                return ServableLocation(path, backend, f"{version.name}/{file}", remark)
+                return ServableLocation(path, backend, f"{version.name}/{file}", remark, version / file)
     seen = sorted({file.name for version in versions for file in version.iterdir() if file.name.isprintable()})
     remedy = "; convert it to ONNX: python -m tf2onnx.convert" if "model.tflite" in seen else ""
     shown = ", ".join(seen[:8]) or "nothing"

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from tensorgate.adapters.importers.common import Imported, Source, flow, own_notes, parse_text, printable, versions_of
 from tensorgate.adapters.importers.common.key_locations import read_key_locations
+from tensorgate.adapters.importers.tf_serving_config.batching import BATCHES
 from tensorgate.adapters.importers.tf_serving_config.model_location import ServableLocation, find
+from tensorgate.adapters.importers.tf_serving_config.rows import first_whole_tensor
 
 KIND: Final = "tensorflow.serving.ModelServerConfig"
 PLATFORM: Final = "tensorflow"
@@ -99,7 +101,13 @@ def _entry(source: Source, key: str, model: Any, extras: Extras) -> dict[str, An
     if model.HasField("logging_config"):
         text = "is ignored: requests are not logged; tracing.file writes the times of single requests"
         source.note(f"{key}.logging_config", text)
-    return entry | ({"labels": labels} if labels else {}) | dict(extras(place.backend))
+    entry |= ({"labels": labels} if labels else {}) | dict(extras(place.backend))
+    whole = first_whole_tensor(place.file) if place.file and entry["max_batch_size"] else ""
+    if whole:
+        entry = {key: value for key, value in entry.items() if key not in BATCHES} | {"max_batch_size": 0}
+        text = f"is not batched: {whole} has no dimension of rows that varies; each request runs by itself"
+        source.note(f"{key}.base_path", text, fate="told")
+    return entry
 
 
 def _note_place(source: Source, key: str, place: ServableLocation) -> None:

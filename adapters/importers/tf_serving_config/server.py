@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,12 @@ from tensorgate.adapters.protobuf.messages import message
 MONITORING: Final = "tensorflow.serving.MonitoringConfig"
 SSL: Final = "tensorflow.serving.SSLConfig"
 METRICS_PATH: Final = "/monitoring/prometheus/metrics"
+_PEM_FILES: Final = {
+    "server_cert": ("certificate", "server.crt"),
+    "server_key": ("key", "server.key"),
+    "custom_ca": ("client_ca", "client_ca.crt"),
+}
+"""Field -> the option of a listener's tls, and the file that has its text."""
 DEFAULT_PORTS: Final = {"port": 8500, "rest_api_port": 8501}
 """Those of the container image, taken where the command line names none."""
 
@@ -46,17 +53,31 @@ _THREADS: Final = {
 """Option of a model, of either backend -> flag."""
 _SESSION: Final = "tensorflow_session_parallelism"
 """What counts where one of those is 0."""
-_PROXY: Final = "the gateway's ports speak plain text"
-_SSL_FIELDS: Final = {
-    "server_key": f"{_PROXY}; a proxy in front (nginx, Envoy) holds the key and leads to the gRPC port below",
-    "server_cert": f"{_PROXY}; a proxy in front (nginx, Envoy) holds the certificate",
-    "custom_ca": f"{_PROXY}; let the proxy in front know the authority",
-    "client_verify": f"{_PROXY}; let the proxy in front ask callers for their certificates",
-}
+_ITERATIONS: Final = "num_request_iterations_for_warmup"
+_WARMUP: Final = "warmup_requests"
+_LIMITS: Final = {"max_body_bytes": 2**31 - 1, "max_binary_bytes": 2**31 - 1}
+"""The original has none over HTTP, and gRPC's largest message over gRPC."""
+_NO_FILE: Final = "the files with it are written beside the YAML; say where that is with -o FILE"
+_ROOTS: Final = (
+    "is refused: callers' certificates were checked against the authorities that gRPC trusts; name the one that signs "
+    "your callers' in listen.grpc tls: {client_ca: FILE}"
+)
 
 
-def read_server(line: CommandLine) -> ImportedServer:
-    """Reads the files that the flags name. Raises ValueError or OSError for a file that cannot be read at all."""
+@dataclass(frozen=True, slots=True)
+class _Encryption:
+    """What gRPC's port was told of TLS: the section of the listener, and the PEM files that it names."""
+
+    section: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    closed: bool = False
+    """It was encrypted in a way that is not taken over: none but this machine shall reach the port."""
+
+
+def read_server(line: CommandLine, folder: str = "") -> ImportedServer:
+    """Reads the files that the flags name; PEM files are to be written into the `folder` beside the YAML, "" where
+    there is no place for them. Raises ValueError or OSError for a file that cannot be read at all.
+    """
     note_flags(line)
     notes = line.notes
     scheduling = _scheduling(line, notes)
@@ -64,9 +85,9 @@ def read_server(line: CommandLine) -> ImportedServer:
     source = _models(line)
     found = models(source, extras)
     metrics = _monitored(line, notes)
-    tunnelled = _tunnelled(line, notes)
-    sections = [*_listeners(line, tunnelled), *_sections(line, metrics), *_control(line, found)]
-    return ImportedServer(sections, found, [*notes, *source.notes])
+    encryption = _encryption(line, notes, folder)
+    sections = [*_listeners(line, encryption), *_sections(line, metrics), *_control(line, found)]
+    return ImportedServer(sections, found, [*notes, *source.notes], encryption.files)
 
 
 def _file(line: CommandLine, flag: str, kind: str, *, secret: bool = False) -> Source:
@@ -125,19 +146,50 @@ def _monitored(line: CommandLine, notes: list[Note]) -> dict[str, Any]:
     return {_METRICS: place}
 
 
-def _tunnelled(line: CommandLine, notes: list[Note]) -> bool:
-    """Whether gRPC was encrypted; then none but this machine shall reach the port that is not."""
+def _encryption(line: CommandLine, notes: list[Note], folder: str) -> _Encryption:
+    """Raises ValueError for keys with which the original would not start, either."""
     if not line.of("ssl_config_file"):
-        return False
+        return _Encryption()
     source = _file(line, "ssl_config_file", SSL, secret=True)
-    for field, _ in source.config.ListFields():
-        source.note(field.name, f"is refused: {_SSL_FIELDS[field.name]}", fate="refused")
+    texts = _pem_texts(source)
+    closed = not folder or (source.config.client_verify and "custom_ca" not in texts)
+    for name in texts:
+        key, file = _PEM_FILES[name]
+        if folder:
+            text = f"-> listen.grpc tls.{key}: {folder}/{file}, which only its owner may read"
+            source.note(name, text, fate="mapped")
+        else:
+            source.note(name, f"is refused: {_NO_FILE}", fate="refused")
     notes += source.notes
-    return True
+    if not folder:
+        return _Encryption(closed=True)
+    section = {key: f"{folder}/{file}" for key, file in [_PEM_FILES[name] for name in texts]}
+    return _Encryption(section, {f"{folder}/{_PEM_FILES[name][1]}": text for name, text in texts.items()}, closed)
+
+
+def _pem_texts(source: Source) -> dict[str, str]:
+    """Field -> what is to be in a file. Raises ValueError for keys with which the original would not start, either."""
+    config = source.config
+    texts = {name: getattr(config, name) for name in _PEM_FILES if getattr(config, name)}
+    for name in ("server_key", "server_cert"):
+        if name not in texts:
+            raise source.wrong(name, "is missing; expected its text in PEM form")
+    if not config.client_verify and texts.pop("custom_ca", None):
+        source.note("custom_ca", "is ignored: callers are not asked for certificates")
+    if config.client_verify:
+        known = "custom_ca" in texts
+        text = "-> listen.grpc tls.client: require" if known else _ROOTS
+        source.note("client_verify", text, fate="mapped" if known else "refused")
+    return texts
 
 
 def _sections(line: CommandLine, metrics: Mapping[str, Any]) -> Iterator[str]:
+    yield f"limits: {flow(_LIMITS)}   # the original had none"
     options = {option: line.given[flag] for flag, option in _DIALECT.items() if flag in line.given}
+    if not line.of("enable_model_warmup"):
+        options[_WARMUP] = 0
+    elif line.of(_ITERATIONS) > 0:
+        options[_WARMUP] = line.of(_ITERATIONS)
     if options:
         yield f"tf_serving: {flow(options)}"
     if metrics:
@@ -155,22 +207,23 @@ def _control(line: CommandLine, found: Sequence[Imported]) -> Iterator[str]:
         yield f"# model_control: {one_line(flow(other))}  # in place of polling: takes reload requests"
 
 
-def _listeners(line: CommandLine, tunnelled: bool) -> Iterator[str]:
+def _listeners(line: CommandLine, encryption: _Encryption) -> Iterator[str]:
     named = any(port in line.given for port in DEFAULT_PORTS)
     rest, grpc = ((line.of(port) if named else DEFAULT_PORTS[port]) for port in ("rest_api_port", "port"))
     yield "listen:                               # TensorFlow Serving's ports"
     if rest:
         yield "  http:"
-        yield _listener("0.0.0.0", rest)  # noqa: S104
+        yield _listener("0.0.0.0", rest, {})  # noqa: S104
         yield '    # - {bind: "0.0.0.0:8000"}        # the same models, for clients of Open Inference and grps'
     else:
         yield "  http: []                            # --rest_api_port was not given"
     if grpc:
         yield "  grpc:"
-        if tunnelled:
-            yield "    # It was encrypted, and is not here: only a proxy on this machine reaches it."
-        yield _listener("127.0.0.1" if tunnelled else "0.0.0.0", grpc)  # noqa: S104
+        if encryption.closed:
+            yield "    # It was encrypted otherwise than here: nobody but this machine reaches it."
+        yield _listener("127.0.0.1" if encryption.closed else "0.0.0.0", grpc, encryption.section)  # noqa: S104
 
 
-def _listener(host: str, port: int) -> str:
-    return f'    - {{bind: "{host}:{port}", dialects: [tf_serving]}}'
+def _listener(host: str, port: int, tls: Mapping[str, str]) -> str:
+    encrypted = f", tls: {flow(dict(tls))}" if tls else ""
+    return f'    - {{bind: "{host}:{port}", dialects: [tf_serving]{encrypted}}}'

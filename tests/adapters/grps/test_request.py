@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from hypothesis.extra import numpy as st_numpy
 from tensorgate.adapters.grps import KIND
 from tensorgate.adapters.grps.errors import row_of
 from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions, GrpsReply
-from tensorgate.adapters.grps.response import ReplyForm
+from tensorgate.adapters.grps.response import ReplyForm, reply_form
 from tensorgate.adapters.grps.tensors import NUMBERS, GrpsTensor, array_of
 from tensorgate.adapters.grps.tensors import row_of as tensor_row
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelNotFound
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelNotFound, UnknownOutput
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 PREDICT = "/grps/v1/infer/predict"
@@ -118,6 +119,61 @@ def test_ndarray_goes_to_the_only_input_or_the_only_required_one(ask: Any, refus
     optional = make_model("m", {}, FLOATS)
     object.__setattr__(optional, "inputs", {"x": x, "y": y})
     assert list(ask(optional, b'{"ndarray": [1]}').inputs) == ["y"]
+
+
+def everything(make_model: Any, **mapping: Any) -> ModelView:
+    """A model that takes text, bytes, tensors and an entry of gmap, each of them optional."""
+    inputs = {"text": "BYTES", "tensor": "FP32", "count": "INT64", "more": "FP32"}
+    specs = {name: TensorSpec(name, DTYPES[datatype], (1,), optional=True) for name, datatype in inputs.items()}
+    view: ModelView = make_model("m", {}, {"said": ("BYTES", (1,)), "y": ("FP32", None), "z": ("FP32", None)})
+    own = {"gmap": {"s_i64": {"count": "count"}}, "reply": {"str_data": "said", "gtensors": ["z", "y"]}} | mapping
+    return replace(view, inputs=specs, mappings={"grps": GrpsMapping.model_validate_json(json.dumps(own))})
+
+
+ONE_NUMBER = b'{"dtype": "DT_FLOAT32", "shape": [1], "flat_float32": [1]}'
+MIXED: list[tuple[bytes, dict[str, Any], list[str], str]] = [
+    (b'{"str_data": "a"}', {"str_data": "text"}, ["text"], "str_data"),
+    (b'{"gmap": {"s_i64": {"count": 3}}}', {"str_data": "text"}, ["count"], "str_data"),
+    (b'{"ndarray": [1]}', {"str_data": "text", "bin_data": "more"}, ["tensor"], "gtensors"),
+    (b'{"gtensors": {"tensors": [%b]}}' % ONE_NUMBER, {"str_data": "text"}, ["tensor"], "gtensors"),
+    (
+        b'{"gtensors": {"tensors": [%b, %b]}}' % (ONE_NUMBER, ONE_NUMBER),
+        {"str_data": "text"},
+        ["tensor", "more"],
+        "gtensors",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "mapping", "inputs", "form"), MIXED)
+def test_one_model_takes_text_and_tensors(
+    ask: Any, make_model: Any, body: bytes, mapping: dict[str, Any], inputs: list[str], form: str
+) -> None:
+    """Each kind has its inputs, and tensors are answered in tensors."""
+    request = ask(everything(make_model, **mapping), body)
+    assert list(request.inputs) == inputs
+    assert request.wire.form == form
+    assert [output.name for output in request.outputs] == (["said"] if form == "str_data" else ["z", "y"])
+
+
+def test_tensors_are_answered_with_an_ndarray_of_the_first_of_them(make_model: Any) -> None:
+    form, outputs = reply_form(everything(make_model), "gtensors", as_ndarray=True, stream=False)
+    assert (form.form, form.output, [output.name for output in outputs]) == ("ndarray", "z", ["z"])
+    form, _ = reply_form(everything(make_model), "str_data", as_ndarray=False, stream=False)
+    assert (form.form, form.output) == ("str_data", "said")
+    unknown = everything(make_model, reply={"gtensors": ["none"]})
+    with pytest.raises(UnknownOutput):
+        reply_form(unknown, "gtensors", as_ndarray=False, stream=False)
+
+
+def test_what_text_fills_without_a_word_about_it(ask: Any, refusal: Any, make_model: Any) -> None:
+    """The only BYTES input is text's. Required inputs keep their places among tensors without names."""
+    text = make_model("m", {"text": ("BYTES", (1,)), "x": ("FP32", None)}, FLOATS)
+    assert list(ask(text, b'{"ndarray": [1]}').inputs) == ["x"]
+    strings = b'{"dtype": "DT_STRING", "shape": [1], "flat_string": ["a"]}'
+    assert list(ask(text, b'{"gtensors": {"tensors": [%b]}}' % strings).inputs) == ["text"]
+    several = everything(make_model, str_data="text")
+    assert refusal(several, b'{"ndarray": [1]}') == (500, "Model m takes 4 inputs, ndarray carries one: use gtensors.")
 
 
 @given(array=st_numpy.arrays(np.float32, st_numpy.array_shapes(max_dims=4), elements={"allow_subnormal": False}))

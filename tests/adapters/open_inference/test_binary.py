@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
 from tensorgate.adapters.open_inference.compression import best_coding
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Resolve

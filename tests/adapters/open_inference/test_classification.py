@@ -9,8 +9,9 @@ import numpy as np
 import orjson
 import pytest
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
 from tensorgate.adapters.open_inference.classification import class_texts
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.open_inference.raw import V2ReplyForm
 from tensorgate.adapters.open_inference.response import EXTENSIONS, with_classes
 from tensorgate.gateway.contract.call import Call, Reply

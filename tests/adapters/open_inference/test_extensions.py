@@ -12,9 +12,10 @@ import pytest
 from google.protobuf import json_format
 from pydantic import ValidationError
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions, triton_config
 from tensorgate.adapters.open_inference.model_override import translate
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView

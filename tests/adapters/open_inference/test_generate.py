@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
 from tensorgate.adapters.open_inference.generate import filled_shape
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView

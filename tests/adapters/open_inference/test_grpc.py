@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions, proto_message
+from tensorgate.adapters.open_inference import KIND, proto_message
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
 from tensorgate.adapters.open_inference.model_config import triton_config
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.protobuf.messages import message, pool
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES
 from tensorgate.gateway.contract import errors

@@ -8,7 +8,8 @@ import numpy as np
 import orjson
 import pytest
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.adapters.open_inference import KIND
+from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.open_inference.request import _json_templates
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, MustOffload

@@ -197,6 +197,29 @@ def test_an_optional_input_may_be_missing_everywhere(make_model: MakeModel, make
     )  # fmt: skip
 
 
+def test_defaults_of_features_that_an_example_lacks(make_model: MakeModel, make_resolve: MakeResolve) -> None:
+    """As FixedLenFeature has them: one example's own values count before a context's, and these before the default."""
+    optional = {name: replace(spec, optional=True) for name, spec in FEATURES.items()}
+    defaults = {"x": np.float32([0.5, 9]), "n": np.int64([7]), "t": np.array([b"?", b"!"], np.object_)}
+    signature = Signature("serving_default", WIRE, {"outputs": VALUE}, features=optional, defaults=defaults)
+    view = replace(make_model("m", {}, {}), signatures={"serving_default": signature})
+    found = match("POST", "/v1/models/m:regress")
+
+    def inputs(body: str) -> dict[str, Any]:
+        call = Call(body.encode(), "POST", "/v1/models/m:regress", {}, "http", found.args)
+        request = found.endpoint.decode(call, make_resolve(view))
+        return {name: tensor.tolist() for name, tensor in request.inputs.items()}
+
+    body = examples({"x": [1.0, 2.0]}, {"n": 3}, {"t": ["a", "b"]})
+    assert inputs(body) == {
+        "x": [[1, 2], [0.5, 9], [0.5, 9]],
+        "n": [7, 3, 7],
+        "t": [[b"?", b"!"], [b"?", b"!"], [b"a", b"b"]],
+    }
+    assert inputs(examples({}, {"n": 3}, context={"n": 2}))["n"] == [2, 3]
+    assert inputs(examples({}))["x"] == [[0.5, 9]]
+
+
 def test_a_model_that_reads_examples_itself(ask: Callable[..., InferRequest]) -> None:
     body = (
         '{"signature_name": "text", "context": {"b": [1, true], "c": "x"},'

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import urllib.request
+import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from import_outcome import Outcome
 
+from tensorgate import Server
 from tensorgate.adapters.importers.grps_config import read_server
+from tensorgate.adapters.importers.grps_config.skeleton import class_name, class_text
 from tensorgate.gateway.app import registries
 from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import config_class, parse_config
@@ -62,24 +67,6 @@ dag:
       model: your_model-1.0.0
 """
 INFERENCE = f"models:\n{MODEL}{DAG}"
-
-
-@dataclass
-class Outcome:
-    """What a run of the command gave."""
-
-    status: int
-    yaml: str
-    report: list[str]
-
-    @property
-    def config(self) -> Any:
-        return yaml.safe_load(self.yaml)
-
-    def said(self, words: str) -> str:
-        """The only line of the report with these words."""
-        (line,) = [line for line in self.report if words in line]
-        return line
 
 
 Run = Callable[..., Outcome]
@@ -271,7 +258,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "tensorflow": ({"inferer_type": "tensorflow", "inferer_path": "data/lone.pt"}, "convert it: python -m tf2onnx"),
     "a class": (
         {"inferer_type": "customized", "inferer_name": "Mine", "inferer_path": ""},
-        "backend: python, path: FILE.py:Mine",
+        "with -o FILE a class to be written lies beside the YAML",
     ),
     "another type": ({"inferer_type": "onnx"}, "found onnx, expected torch, tensorflow, tensorrt, customized"),
     "another device": ({"device": "tpu"}, "found tpu, expected cpu, cuda"),
@@ -305,6 +292,210 @@ def test_parts_that_are_refused(run: Run, changes: dict[str, str], text: str) ->
     outcome = run(SERVER, model_of(**changes))
     assert (outcome.status, list(outcome.config["models"])) == (1, ["your_model"])
     assert "is refused" in outcome.said(text)
+
+
+# --------------------------------------------------------------------------------------------------------- TorchScript
+
+
+NET = """\
+class Net(Module):
+  __parameters__ = ["weight", ]
+  training : bool
+  def forward(self: __torch__.Net,
+    {arguments}) -> {result}:
+    return x
+  def other(self: __torch__.Net) -> int:
+    return 1
+"""
+
+
+def save_script(arguments: str, result: str, module: str = "__torch__", name: str = "Net") -> None:
+    """lone.pt as torch.jit.save lays it out, with the parts that the importer reads."""
+    pickle = b"\x80\x02c" + f"{module}\n{name}\n".encode() + b"q\x00)\x81}q\x01b."
+    with zipfile.ZipFile("data/lone.pt", "w") as archive:
+        archive.writestr("lone/data.pkl", pickle)
+        text = NET.format(arguments=arguments, result=result).replace("Net", name)
+        archive.writestr(f"lone/code/{module.replace('.', '/')}.py", "class Other(Module):\n  pass\n" + text)
+
+
+FORWARDS: list[tuple[str, str, list[dict[str, Any]], list[str]]] = [
+    ("x: Tensor", "Tensor", [{"name": "x", "datatype": "FP32"}], ["output"]),
+    (
+        "ids: Tensor,\n    mask: Optional[Tensor]=None",
+        "Tuple[Tensor, Tensor]",
+        [{"name": "ids", "datatype": "FP32"}, {"name": "mask", "datatype": "FP32", "optional": True}],
+        ["output__0", "output__1"],
+    ),
+    (
+        "x: Tensor,\n    n: int=3,\n    on: bool,\n    f: float",
+        "Tensor",
+        [
+            {"name": "x", "datatype": "FP32"},
+            {"name": "n", "datatype": "INT64", "shape": [1], "optional": True},
+            {"name": "on", "datatype": "BOOL", "shape": [1]},
+            {"name": "f", "datatype": "FP32", "shape": [1]},
+        ],
+        ["output"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "result", "inputs", "outputs"), FORWARDS)
+@pytest.mark.parametrize("place", [("__torch__", "Net"), ("__torch__.nets.___torch_mangle_3", "Net2")])
+def test_torch_script_is_served_as_it_is(
+    run: Run,
+    arguments: str,
+    result: str,
+    inputs: list[dict[str, Any]],
+    outputs: list[str],
+    place: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Names are read from the file, which says no datatypes."""
+    save_script(arguments, result, *place)
+    outcome = run(SERVER, model_of(inferer_path="data/lone.pt", type="dynamic"))
+    assert outcome.status == 0, outcome.report
+    entry = outcome.config["models"]["your_model"]
+    assert {key: entry[key] for key in ("backend", "file", "versions", "device", "max_batch_size")} == {
+        "backend": "torch", "file": "lone.pt", "versions": "none", "device": "cpu",
+        "max_batch_size": 0 if "n: int" in arguments else 16,
+    }  # fmt: skip
+    assert ("max_queue_delay_us" in entry) is ("n: int" not in arguments)
+    assert entry["inputs"] == inputs
+    assert entry["outputs"] == [{"name": name, "datatype": "FP32"} for name in outputs]
+    assert "pip install 'tensorgate[torch]'" in outcome.said("correct those that are not")
+    Path("gateway.yaml").write_text(outcome.yaml)
+    assert (main(["check", "gateway.yaml"]), capsys.readouterr().err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result"),
+    [("x: List[Tensor]", "Tensor"), ("x: Tensor", "Dict[str, Tensor]"), ("x: Tensor", "int"), ("", "Tensor")],
+)
+def test_torch_script_of_another_form_is_refused(run: Run, arguments: str, result: str) -> None:
+    save_script(arguments, result)
+    outcome = run(SERVER, model_of(inferer_path="data/lone.pt"))
+    assert outcome.status == 1
+    assert "export it once" in outcome.said("NOT IMPORTED")
+
+
+@pytest.mark.parametrize("files", [{}, {"a/data.pkl": b"\x80\x02}."}, {"a/data.pkl": b"\x80\x02cbuiltins\neval\n."}])
+def test_a_zip_that_is_no_torch_script(run: Run, files: dict[str, bytes]) -> None:
+    with zipfile.ZipFile("data/lone.pt", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    assert run(SERVER, model_of(inferer_path="data/lone.pt")).status == 1
+
+
+# ----------------------------------------------------------------------------------------------------- classes of grps
+
+
+OF_CLASSES = {
+    "device": "cpu",
+    "inferer_type": "customized",
+    "inferer_name": "your_inferer",
+    "inferer_path": "",
+    "converter_type": "customized",
+    "converter_name": "your_converter",
+}
+
+
+def test_a_customized_model_is_a_class_to_be_written(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It passes the check and is loaded; what is written into it, no further import takes away."""
+    changes = OF_CLASSES | {"inferer_path": "data/weights", "inferer_args": "{beams: 4}", "converter_args": "{k: v}"}
+    outcome = run(SERVER, model_of(**changes, type="dynamic"), "-o", "gateway.yaml")
+    assert outcome.status == 0, outcome.report
+    program = "gateway-models/your_model.py:YourInferer"
+    assert f"-> {program}: a class that is to be written" in outcome.said("inferer_name")
+    config = yaml.safe_load(Path("gateway.yaml").read_text())
+    entry = config["models"]["your_model"]
+    assert (entry["backend"], entry["path"], entry["max_batch_size"]) == ("python", program, 0)
+    assert entry["parameters"] == {"inferer_path": "data/weights", "beams": 4, "converter_args": {"k": "v"}}
+    assert (entry["grps"]["version"], config["grps"]) == ("1.0.0", {"default_model": "your_model-1.0.0"})
+    assert (main(["check", "--load", "gateway.yaml"]), capsys.readouterr().err) == (0, "")
+    file = Path("gateway-models/your_model.py")
+    file.write_text(WRITTEN_CLASS)
+    again = run(SERVER, model_of(**OF_CLASSES), "-o", "gateway.yaml")
+    assert "gateway-models/your_model.py: is there already, and stays as it is" in again.report
+    assert file.read_text() == WRITTEN_CLASS
+
+
+WRITTEN_CLASS = """
+import numpy as np
+
+class YourInferer:
+    def __init__(self, context):
+        pass
+
+    def infer(self, inputs, request):
+        said = b"you said " + inputs["text"][0] if "text" in inputs else b""
+        return {"said": np.array([said], object), "numbers": inputs.get("tensor", np.zeros(0, np.float32)) * 2}
+"""
+TENSOR = {"dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1, 2]}
+ASKED: list[tuple[dict[str, Any], str, str, Any]] = [
+    ({"str_data": "hi"}, "", "str_data", "you said hi"),
+    ({"gtensors": {"tensors": [TENSOR]}}, "", "gtensors", [2, 4]),
+    ({"gtensors": {"tensors": [TENSOR | {"name": "tensor"}]}}, "", "gtensors", [2, 4]),
+    ({"ndarray": [[1, 2]]}, "", "gtensors", [2, 4]),
+    ({"ndarray": [[1, 2]]}, "?return-ndarray=true", "ndarray", [[2, 4]]),
+]
+
+
+def test_a_written_class_answers_text_and_tensors(run: Run, tmp_path: Path) -> None:
+    """As one model of grps takes any message: text is answered in text, tensors in tensors."""
+    assert run(SERVER, model_of(**OF_CLASSES), "-o", "gateway.yaml").status == 0
+    Path("gateway-models/your_model.py").write_text(WRITTEN_CLASS)
+    with Server(tmp_path / "gateway.yaml") as server:
+        for body, query, kind, wanted in ASKED:
+            url = f"{server.url}/grps/v1/infer/predict{query}"
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                told = json.load(answer)
+            found = told[kind]
+            if kind == "gtensors":
+                [tensor] = found["tensors"]
+                assert tensor["name"] == "numbers"
+                found = tensor["flat_float32"]
+            assert (found, {*told}) == (wanted, {"status", kind})
+
+
+def test_the_templates_of_a_project_of_grps(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `grpst create` lays them out, in Python as in C++; with a customized path; two models in a chain."""
+    customized = {"customized_predict_http": "{path: /custom_predict, customized_body: true}"}
+    chain = "    - {name: node-2, type: model, model: your_model2-1.0.0}\n"
+    one = model_of(**OF_CLASSES | {"device": "cuda", "inferer_args": "{customized_op_paths: }"})
+    first = model_of(**OF_CLASSES).removesuffix(DAG)
+    two = first + first.removeprefix("models:\n").replace("your_model", "your_model2") + DAG + chain
+    for server, inference, status, models in (
+        (SERVER, one, 0, ["your_model"]),
+        (SERVER.replace("http+grpc #", "http+brpc #"), one, 1, ["your_model"]),
+        (server_of(**customized), one, 0, ["your_model"]),
+        (SERVER, two, 1, ["your_model", "your_model2"]),
+    ):
+        outcome = run(server, inference, "-o", "gateway.yaml")
+        assert outcome.status == status, outcome.report
+        assert list(yaml.safe_load(Path("gateway.yaml").read_text())["models"]) == models
+        assert (main(["check", "gateway.yaml"]), capsys.readouterr().err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("inferer", "name"),
+    [
+        ("your_inferer", "YourInferer"),
+        ("MyModel", "MyModel"),
+        ("3d-net", "Model3dNet"),
+        ("模型", "Model"),
+        ("", "Model"),
+    ],
+)
+def test_the_class_of_an_inferer(inferer: str, name: str) -> None:
+    assert class_name(inferer) == name
+    scope: dict[str, Any] = {}
+    exec(class_text('m"""\n{x}', inferer, ""), scope)  # noqa: S102
+    assert isinstance(scope[name], type)
 
 
 def test_a_chain_is_refused_with_the_ensemble_that_it_would_be(run: Run) -> None:

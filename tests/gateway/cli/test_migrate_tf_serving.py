@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,19 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from import_outcome import Outcome
 from onnx import TensorProto, helper
 
-from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags
+from tensorgate.adapters.importers.common import UsageError
+from tensorgate.adapters.importers.tf_serving_config import read_flags
 from tensorgate.adapters.importers.tf_serving_config.flags import FLAGS
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.gateway.app import registries
 from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import json_schema
 
 ALONE = {"max_batch_size": 0, "max_queue_size": 65536}
-
-
-@dataclass
-class Outcome:
-    """What a run of the command gave."""
-
-    status: int
-    yaml: str
-    report: list[str]
-
-    @property
-    def config(self) -> Any:
-        return yaml.safe_load(self.yaml)
-
-    def said(self, words: str) -> str:
-        """The only line of the report with these words."""
-        (line,) = [line for line in self.report if words in line]
-        return line
 
 
 @pytest.fixture
@@ -380,7 +365,7 @@ REFUSED_FLAGS = {
     "--platform_config_file=p": "platforms are backends here",
     "--tensorflow_session_config_file=p": "write a model's threads and device beside it",
     "--prefer_tflite_model": "convert it to ONNX",
-    "--use_alts_credentials=true": "let a proxy in front (nginx, Envoy) speak TLS",
+    "--use_alts_credentials=true": "give gRPC's port a certificate",
     "--enable_per_model_batching_parameters": "write a model's own max_batch_size beside it",
 }
 
@@ -563,6 +548,96 @@ def test_wrong_batching(run: Callable[..., Outcome], text: str, remark: str) -> 
     assert outcome.report[0].startswith(remark)
 
 
+def tensors(name: str, shape: list[Any] | None) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "whole"),
+    [
+        ({"x": ["n", 2]}, ""),
+        ({"x": [None, 2]}, ""),
+        ({"x": [-1, 2]}, ""),
+        ({"x": None}, ""),
+        ({"x": ["n", 2], "y": [1, 2]}, "input y"),
+        ({"x": []}, "input x"),
+        ({"x": ["n", 2], "w": [3, 2]}, ""),
+    ],
+    ids=str,
+)
+def test_a_model_without_rows_is_not_batched(run: Callable[..., Outcome], inputs: dict[str, Any], whole: str) -> None:
+    """`w` is a weight that older exporters list as an input, too."""
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, [3, 2], [0.0] * 6)] if "w" in inputs else []
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["z"])],
+        "g",
+        [tensors(name, shape) for name, shape in inputs.items()],
+        [tensors("z", ["n", 2])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path("onnx/3/model.onnx").write_bytes(model.SerializeToString())
+    outcome = batched(run, "max_batch_size { value: 8 }\nallowed_batch_sizes: [4, 8]")
+    entry = outcome.config["models"]["m"]
+    if whole:
+        assert (entry["max_batch_size"], entry.keys() & {"pad_batches_to", "max_queue_delay_us"}) == (0, set())
+        assert f"is not batched: {whole} has no dimension of rows" in outcome.said("is not batched")
+    else:
+        assert (entry["max_batch_size"], entry["pad_batches_to"]) == (8, [4, 8])
+
+
+@pytest.mark.parametrize(
+    ("signatures", "whole"),
+    [
+        ({"serving_default": {"x": [-1, 2]}}, ""),
+        ({"serving_default": {"x": None}}, ""),
+        ({"serving_default": {"x": [-1, 2]}, "scalar": {"k": []}}, "input k of signature scalar"),
+        ({"serving_default": {"x": [8, 2]}}, "input x of signature serving_default"),
+        ({"serving_default": {"x": [-1]}, "__saved_model_init_op": {"x": []}}, ""),
+    ],
+)
+def test_a_signature_without_rows_is_not_batched(
+    run: Callable[..., Outcome], signatures: dict[str, dict[str, list[int] | None]], whole: str
+) -> None:
+    """A saved_model.pb of two graphs, of which the one to serve counts; its graph is no business of the importer's."""
+    served = bytes_of(1, bytes_of(4, b"serve")) + bytes_of(2, b"no graph at all")
+    for key, inputs in signatures.items():
+        signature = message("tensorflow.SignatureDef")()
+        for name, shape in inputs.items():
+            info = signature.inputs[name]
+            info.tensor_shape.unknown_rank = shape is None
+            for size in shape or ():
+                info.tensor_shape.dim.add(size=size)
+        served += bytes_of(5, bytes_of(1, key.encode()) + bytes_of(2, signature.SerializeToString()))
+    training = bytes_of(1, bytes_of(4, b"train"))
+    content = b"\x08\x01" + bytes_of(2, training) + bytes_of(2, served)
+    Path("saved/00000123/saved_model.pb").write_bytes(content)
+    Path("b.txt").write_text("max_batch_size { value: 8 }")
+    outcome = run("--model_name=m", f"--model_base_path={Path.cwd() / 'saved'}", "--batching=b.txt")
+    assert outcome.config["models"]["m"]["max_batch_size"] == (0 if whole else 8)
+    assert whole in outcome.said("is not batched") if whole else "is not batched" not in "".join(outcome.report)
+
+
+def bytes_of(number: int, data: bytes) -> bytes:
+    """A field of a protobuf message."""
+    return bytes([number << 3 | 2]) + varint(len(data)) + data
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        ([], None),
+        (["--enable_model_warmup=false"], 0),
+        (["--num_request_iterations_for_warmup=3"], 3),
+        (["--num_request_iterations_for_warmup=0"], None),
+        (["--enable_model_warmup=false", "--num_request_iterations_for_warmup=3"], 0),
+    ],
+)
+def test_warm_up(run: Callable[..., Outcome], flags: list[str], count: int | None) -> None:
+    outcome = single(run, *flags)
+    assert (outcome.status, outcome.config.get("tf_serving", {}).get("warmup_requests")) == (0, count)
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -586,14 +661,62 @@ def test_a_path_of_metrics_that_is_none(run: Callable[..., Outcome]) -> None:
     assert outcome.report == ['m.txt:1:34: prometheus_config.path: "metrics": expected a path that begins with /']
 
 
-def test_what_was_encrypted_is_open_to_this_machine_alone(run: Callable[..., Outcome]) -> None:
-    Path("s.txt").write_text('server_key: "SECRET"\nserver_cert: "c"\nclient_verify: true')
+PEM = 'server_key: "SECRET\\n"\nserver_cert: "c"\n'
+
+
+def grpc_listener(outcome: Outcome) -> dict[str, Any]:
+    (listener,) = outcome.config["listen"]["grpc"]
+    return {key: value for key, value in listener.items() if key != "dialects"}
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "files"),
+    [
+        (PEM, {}, {"server.crt": "c", "server.key": "SECRET\n"}),
+        (
+            PEM + 'client_verify: true custom_ca: "a"',
+            {"client_ca": "gateway-tls/client_ca.crt"},
+            {"server.crt": "c", "server.key": "SECRET\n", "client_ca.crt": "a"},
+        ),
+        (PEM + 'custom_ca: "a"', {}, {"server.crt": "c", "server.key": "SECRET\n"}),
+    ],
+)
+def test_grpc_stays_encrypted(
+    run: Callable[..., Outcome], text: str, more: dict[str, str], files: dict[str, str]
+) -> None:
+    Path("s.txt").write_text(text)
+    for _ in range(2):  # the second time over the files of the first
+        outcome = single(run, "--ssl=s.txt", "-o", "gateway.yaml")
+    written = Outcome(outcome.status, Path("gateway.yaml").read_text(), outcome.report)
+    tls = {"certificate": "gateway-tls/server.crt", "key": "gateway-tls/server.key"}
+    assert grpc_listener(written) == {"bind": "0.0.0.0:8500", "tls": tls | more}
+    assert {file.name: file.read_text() for file in Path("gateway-tls").iterdir()} == files
+    assert {file.stat().st_mode & 0o777 for file in Path("gateway-tls").iterdir()} == {0o600}
+    assert "SECRET" not in written.yaml + "".join(outcome.report)
+    assert outcome.status == 0
+    assert ("custom_ca is ignored" in "".join(outcome.report)) is ("custom_ca" in text and not more)
+
+
+def test_what_was_encrypted_otherwise_is_open_to_this_machine_alone(run: Callable[..., Outcome]) -> None:
+    """Without a file to write keys beside, and with authorities that nobody names here."""
+    Path("s.txt").write_text(PEM)
     outcome = single(run, "--ssl=s.txt")
     assert outcome.status == 1
     assert binds(outcome) == (["0.0.0.0:8501"], ["127.0.0.1:8500"])
-    for key, line in (("server_key", 1), ("server_cert", 2), ("client_verify", 3)):
-        assert "proxy" in outcome.said(f"s.txt:{line}: {key} is refused: ")
-    assert "SECRET" not in outcome.yaml + "".join(outcome.report)
+    for key in ("server_key", "server_cert"):
+        assert "-o FILE" in outcome.said(f"{key} is refused: ")
+    Path("s.txt").write_text(PEM + "client_verify: true")
+    outcome = single(run, "--ssl=s.txt", "-o", "gateway.yaml")
+    assert (outcome.status, "client_ca: FILE" in outcome.said("client_verify is refused: ")) == (1, True)
+    assert grpc_listener(Outcome(0, Path("gateway.yaml").read_text(), []))["bind"] == "127.0.0.1:8500"
+
+
+@pytest.mark.parametrize("text", ['server_key: "k"', 'server_cert: "c"', "client_verify: true", ""])
+def test_half_a_key(run: Callable[..., Outcome], text: str) -> None:
+    Path("s.txt").write_text(text)
+    outcome = single(run, "--ssl=s.txt", "-o", "gateway.yaml")
+    assert (outcome.status, Path("gateway.yaml").exists()) == (1, False)
+    assert "is missing; expected its text in PEM form" in outcome.report[-1]
 
 
 @pytest.mark.parametrize("text", ['server_key: "SECRET" SECRET', "server_key: SECRET", 'server_key: "SECRET', "SECRET"])
@@ -622,6 +745,7 @@ listen:                               # TensorFlow Serving's ports
     # - {bind: "0.0.0.0:8000"}        # the same models, for clients of Open Inference and grps
   grpc:
     - {bind: "0.0.0.0:8500", dialects: [tf_serving]}
+limits: {max_body_bytes: 2147483647, max_binary_bytes: 2147483647}   # the original had none
 tf_serving: {timeout_ms: 900}
 model_control: {mode: poll, poll_seconds: 1}  # new versions are found as they come
 # model_control: {mode: explicit, load: ['*'], model_roots: [/models]}  # in place of polling: takes reload requests

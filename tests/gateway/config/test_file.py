@@ -297,6 +297,7 @@ def test_defaults(folder: Path) -> None:
         "cpu": {"threads": None},
         "processes": {"doors": 1, "engine_cores": None},
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
+        "server_name": "tensorgate",
         "page": True,
         "readiness": "strict",
         "supervise": "auto",

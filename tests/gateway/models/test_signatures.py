@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -127,3 +128,53 @@ def test_what_a_model_cannot_do(
 def test_an_empty_name_is_none() -> None:
     with pytest.raises(ValidationError):
         SignatureConfig.model_validate({"method": "classify", "scores": ""})
+
+
+@pytest.mark.parametrize(
+    ("default", "spec", "values"),
+    [
+        (0.5, ("FP32", (-1,)), np.float32([0.5])),
+        (3, ("FP32", (-1, 2)), np.float32([3, 3])),
+        ((1.0, 2.0), ("FP64", (-1, 2)), np.float64([1, 2])),
+        ((1, 2, 3), ("UINT8", (-1, -1)), np.uint8([1, 2, 3])),
+        (True, ("BOOL", (-1,)), np.bool_([True])),
+        ("é", ("BYTES", (-1,)), np.array(["é".encode()], np.object_)),
+    ],
+)
+def test_defaults_of_features(default: Any, spec: tuple[str, Any], values: Any) -> None:
+    (x,) = tensors(x=spec)
+    found = fit({"method": "regress", "inputs": {"a": "x"}, "defaults": {"a": default}}, [x], [VALUE]).defaults
+    assert found.keys() == {"a"}
+    np.testing.assert_array_equal(np.asarray(found["a"]), values, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "text"),
+    [
+        ({"x": (1.0, 2.0)}, "has 2 values as the default of x, and a row has 3"),
+        ({"x": "a"}, "has a default of x that is no number"),
+        ({"n": 0.5}, "has a default of n that is no whole number"),
+        ({"n": 256}, "has a default of n that is beyond UINT8"),
+        ({"n": 2**70}, "has a default of n that is beyond UINT8"),
+        ({"t": 1}, "has a default of t that is no text"),
+        ({"y": 1}, "has a default for what is no feature: y"),
+    ],
+)
+def test_wrong_defaults_of_features(defaults: dict[str, Any], text: str) -> None:
+    inputs = tensors(x=("FP32", (-1, 3)), n=("UINT8", (-1,)), t=("BYTES", (-1,)))
+    with pytest.raises(ValueError, match=text):
+        fit({"method": "regress", "defaults": defaults}, [*inputs], [VALUE])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"defaults": {"x": 1}},
+        {"method": "regress", "examples": "x", "defaults": {"x": 1}},
+        {"method": "regress", "inputs": {"a": "x"}, "defaults": {"x": 1}},
+    ],
+    ids=["predict", "the model reads Examples", "no such feature"],
+)
+def test_defaults_of_what_has_no_features(config: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        SignatureConfig.model_validate(config)

@@ -102,6 +102,13 @@ listen:                               # Triton's ports
   grpc:
     - {bind: "0.0.0.0:8001"}
   metrics: {bind: "0.0.0.0:8002"}
+server_name: triton                   # what GET /v2 tells (--id)
+# Was more on the old command line? Import it, --from-command-line 'tritonserver --…', or take from these:
+# readiness: lenient                  # --strict-readiness=false
+# model_control: {mode: explicit, load: ['*']}            # --model-control-mode=explicit --load-model=*
+# allow_uploads: true in it lets loads bring files, as in Triton; it needs admin or auth beside it
+# shared_memory: {system: true, cuda: true}               # regions of callers on this machine
+# open_inference: {http_header_forward_pattern: '^x-'}    # --http-header-forward-pattern
 
 models:
 
@@ -124,17 +131,17 @@ def test_migrate_says_what_it_cannot_do(make: Make, tmp_path: Path) -> None:
     said: list[str] = []
     complaints: list[str] = []
     make('backend: "tensorrt"', name="engine")
-    assert migrate.from_triton(tmp_path / "models", None, said.append, complaints.append) == 1
+    assert migrate.from_triton(tmp_path / "models", "", None, said.append, complaints.append) == 1
     assert complaints == [
         'engine: NOT IMPORTED: config.pbtxt:1:1: backend: "tensorrt" is not supported; '
         "onnxruntime, python, pytorch, tensorflow (SavedModels) and ensemble are",
         "0 of 1 models imported",
     ]
     complaints.clear()
-    assert migrate.from_triton(tmp_path / "gone", None, said.append, complaints.append) == 1
+    assert migrate.from_triton(tmp_path / "gone", "", None, said.append, complaints.append) == 1
     assert complaints == [f"{tmp_path / 'gone'}: no such file or directory"]
     complaints.clear()
     make(None)
     target = tmp_path / "gone" / "gateway.yaml"
-    assert migrate.from_triton(tmp_path / "models", target, said.append, complaints.append) == 1
+    assert migrate.from_triton(tmp_path / "models", "", target, said.append, complaints.append) == 1
     assert complaints[-1] == f"{target}: no such file or directory"

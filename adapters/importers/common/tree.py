@@ -133,20 +133,31 @@ class Item:
 
 
 def read_tree(path: Path) -> Item:
-    """The file's mapping. Raises ValueError, or OSError."""
+    """The mapping of a file of YAML or JSON. Raises ValueError, or OSError."""
+    found = read_trees(path)
+    if len(found) != 1:
+        raise ValueError(f"{path}: expected a mapping")
+    return found[0]
+
+
+def read_trees(path: Path) -> list[Item]:
+    """The mappings of a file, of which it may have several, one after the other. Raises ValueError, or OSError."""
     name = str(path)
     text = read_text(path, name)
+    if path.suffix == ".json":  # in which a tab is a space, and stands in no string
+        text = text.replace("\t", " ")
     try:
-        node = yaml.compose(text, yaml.SafeLoader)
+        nodes = [node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}:{mark.line + 1}" if mark else name
         raise ValueError(
             f"{where}: {printable(str(getattr(error, 'problem', None) or 'not readable as YAML'))}"
         ) from None
-    if not isinstance(node, yaml.MappingNode):
+    if not nodes or not all(isinstance(node, yaml.MappingNode) for node in nodes):
         raise ValueError(f"{name}: expected a mapping")
-    return _item(File(printable(name)), "", node, 0)
+    file = File(printable(name))
+    return [_item(file, "", node, 0) for node in nodes]
 
 
 def _item(file: File, key: str, node: yaml.Node, depth: int) -> Item:
@@ -161,8 +172,13 @@ def _item(file: File, key: str, node: yaml.Node, depth: int) -> Item:
         value = [_item(file, f"{key}[{index}]", each, depth + 1) for index, each in enumerate(node.value)]
     else:
         plain = isinstance(node, yaml.ScalarNode) and node.style is None
-        value = None if plain and node.value in _NULLS else str(node.value)
+        value = None if plain and node.value in _NULLS else _whole_text(node.value)
     return Item(file, key, line, value)
+
+
+def _whole_text(text: str) -> str:
+    """Of JSON's escapes two may be one letter, and one alone is none."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _members(file: File, key: str, node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, Item]]:
