@@ -139,8 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--diff", action="store_true", help="compare answers; exit status 1 if any differs")
     verb.add_argument("--model", action="append", default=[], metavar="NAME", help="calls of this model or route only")
     verb.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="sent with every call")
-    verb.add_argument("--connections", type=int, default=64, metavar="N", help="calls at a time with --speed max")
-    verb.add_argument("--repeat", type=int, default=1, metavar="N", help="play all so many times")
+    verb.add_argument("--connections", type=_number, default=64, metavar="N", help="calls at a time with --speed max")
+    verb.add_argument("--repeat", type=_number, default=1, metavar="N", help="play all so many times")
     verb.add_argument("--json", type=Path, metavar="FILE", help="write the report, with all that differ")
 
     verb = _verb(verbs, "health", _health)
@@ -158,6 +158,13 @@ def _doors(text: str) -> int | str:
     if not (text.isdecimal() and 1 <= int(text) <= 256):
         raise argparse.ArgumentTypeError("expected auto, or a number from 1 to 256")
     return int(text)
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
 
 
 def _speed(text: str) -> float:

@@ -84,7 +84,10 @@ def replay(files: Sequence[Path], wanted: ReplayOptions, report: Path | None, pr
     for line in summary(outcome, wanted):
         print_line(line)
     if report is not None:
-        report.write_text(json.dumps(plain(outcome), indent=2) + "\n")
+        try:
+            report.write_text(json.dumps(plain(outcome), indent=2) + "\n")
+        except OSError as error:
+            raise ClientError(str(error)) from None
     unanswered = outcome.sent == outcome.results["no answer"]
     return 1 if outcome.differing or unanswered else 0
 

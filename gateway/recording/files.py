@@ -1,7 +1,7 @@
 """Recorded calls on their way into files. A thread writes, some times a second: nobody waits for a disk.
 
 The file in use has the configured name; a full one is renamed to NAME.1, the one before to NAME.2, and so on, and the
-oldest is removed. What the disk cannot keep up with is dropped, and counted.
+oldest is removed. What the disk cannot keep up with is dropped, counted, and said in the log once a minute.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ MAX_WAITING_CALLS: Final = 65_536
 _WRITE_EVERY_S: Final = 0.1
 _CLOSES_WITHIN_S: Final = 2.0
 _CALLS_AT_ONCE: Final = 64
+_SAY_EVERY_S: Final = 60.0
+_BLOCK_BYTES: Final = 1 << 16
 
 Make = Callable[[], bytes]
 """Makes the line of a call that is over."""
@@ -42,7 +45,8 @@ class RecordFiles:
         self._file = -1
         self._size = 0
         self._complained = False
-        self.taken = 0
+        self._said_dropped = 0
+        self._says_at = 0.0
         self._refused = self._failed = self._written = 0
 
     @property
@@ -79,9 +83,7 @@ class RecordFiles:
         while not self._ends.wait(_WRITE_EVERY_S):
             self._flush()
         self._flush()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._close_file()
 
     def _flush(self) -> None:
         while self._waiting:
@@ -92,25 +94,41 @@ class RecordFiles:
                 self._complained = False
             except OSError as error:
                 self._failed += len(taken)
+                self._close_file()  # a line may be cut off: opening it again removes that
                 if not self._complained:
                     log.error("calls cannot be recorded in %s: %s", self._path, error.strerror or error)
                 self._complained = True
+            except Exception:  # a call that has no line: later ones are to have theirs
+                self._failed += len(taken)
+                log.exception("calls cannot be recorded")
             self._done_bytes += sum(nbytes for _, nbytes in taken)
+        self._say_dropped()
+
+    def _say_dropped(self) -> None:
+        dropped, now = self.dropped, time.monotonic()
+        if dropped > self._said_dropped and now >= self._says_at:
+            log.warning("%d calls were not recorded in %s", dropped - self._said_dropped, self._path)
+            self._said_dropped, self._says_at = dropped, now + _SAY_EVERY_S
 
     def _write(self, lines: bytes) -> None:
         if self._file >= 0 and (not self._is_current() or self._size + len(lines) > self._max_bytes):
             full = self._is_current()
-            os.close(self._file)
-            self._file = -1
+            self._close_file()
             if full:
                 self._rotate()
         if self._file < 0:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._size = os.fstat(self._file).st_size
+            self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._size = _whole_lines(self._file)
+            os.ftruncate(self._file, self._size)
         left = memoryview(lines)
         while left:
             left = left[os.write(self._file, left) :]
         self._size += len(lines)
+
+    def _close_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _rotate(self) -> None:
         for number in range(self._kept - 1, 0, -1):
@@ -130,3 +148,15 @@ class RecordFiles:
         except OSError:
             return False
         return (named.st_dev, named.st_ino) == (open_.st_dev, open_.st_ino)
+
+
+def _whole_lines(file: int) -> int:
+    """The bytes of a file without a last line that is cut off: its writer was killed, or the disk was full."""
+    size = os.fstat(file).st_size
+    while size:
+        begin = max(0, size - _BLOCK_BYTES)
+        end = os.pread(file, size - begin, begin).rfind(b"\n")
+        if end >= 0:
+            return begin + end + 1
+        size = begin
+    return 0

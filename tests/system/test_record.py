@@ -107,17 +107,19 @@ def test_recorded_calls_are_answered_alike_and_a_changed_answer_is_found(gateway
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "status", "said"),
     [
-        (["none.jsonl", "--to", "http://localhost:1"], "No such file"),
-        (["/dev/null", "--to", "http://localhost:1"], "no recorded call"),
-        (["/dev/null"], "say where to"),
-        (["/dev/null", "--to", "http://localhost:1", "--header", "x"], "expected 'NAME: VALUE'"),
+        (["none.jsonl", "--to", "http://localhost:1"], 1, "No such file"),
+        (["/dev/null", "--to", "http://localhost:1"], 1, "no recorded call"),
+        (["/dev/null"], 1, "say where to"),
+        (["/dev/null", "--to", "http://localhost:1", "--header", "x"], 1, "expected 'NAME: VALUE'"),
+        (["/dev/null", "--to", "http://localhost:1", "--connections", "0"], 2, "0 is less than 1"),
+        (["/dev/null", "--to", "http://localhost:1", "--repeat", "0"], 2, "0 is less than 1"),
     ],
 )
-def test_what_cannot_be_replayed_says_why(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_replayed_says_why(arguments: list[str], status: int, said: str) -> None:
     done = command("replay", *arguments)
-    assert done.returncode == 1
+    assert done.returncode == status
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -129,3 +131,5 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     file.write_text(json.dumps(line) + "\n")
     done = command("replay", file, "--to", "http://127.0.0.1:1", "--diff")
     assert (done.returncode, "1 no answer" in done.stdout) == (1, True), done.stdout
+    done = command("replay", file, "--to", "http://127.0.0.1:1", "--json", tmp_path / "none" / "report.json")
+    assert (done.returncode, "Traceback" in done.stderr, "No such file" in done.stderr) == (1, False, True)

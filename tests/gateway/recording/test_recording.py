@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,6 +201,52 @@ def test_a_disk_that_refuses_says_so_once(tmp_path: Path, caplog: pytest.LogCapt
     wait_until(lambda: files.written == 1)
     files.close()
     assert len([each for each in caplog.records if "cannot be recorded" in each.message]) == 1
+
+
+@pytest.mark.parametrize("cut", [b"", b'{"v":1', b"y" * 200_000])
+def test_a_line_that_was_cut_off_is_removed_before_the_next(cut: bytes, tmp_path: Path) -> None:
+    (tmp_path / "calls").write_bytes(b"one\ntwo\n" + cut)
+    files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
+    files.take(lambda: b"three\n", 6)
+    files.close()
+    assert (tmp_path / "calls").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_disk_that_fills_up_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine, room = os.write, [8]
+
+    def write(file: int, data: Any) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = genuine(file, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write)
+    files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
+    files.take(lambda: b"12345\n", 6)
+    wait_until(lambda: files.written == 1)
+    files.take(lambda: b"67890\n", 6)
+    wait_until(lambda: files.dropped == 1)
+    room[0] = 100
+    files.take(lambda: b"abcde\n", 6)
+    files.close()
+    assert (tmp_path / "calls").read_bytes() == b"12345\nabcde\n"
+
+
+def test_a_call_that_has_no_line_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> bytes:
+        raise TypeError("no line")
+
+    files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
+    files.take(fails, record_files.MAX_WAITING_BYTES)
+    wait_until(lambda: files.dropped == 1)
+    wait_until(lambda: "1 calls were not recorded" in caplog.text)
+    files.take(lambda: b"x\n", record_files.MAX_WAITING_BYTES)
+    files.close()
+    assert (files.written, files.dropped) == (1, 1)
+    assert (tmp_path / "calls").read_bytes() == b"x\n"
+    assert sum("were not recorded" in each.message for each in caplog.records) == 1
 
 
 LINE = {"v": 1, "time": 1.0, "dialect": "v2", "transport": "http", "stream": "unary", "method": "GET", "target": "/"}
