@@ -30,7 +30,7 @@ from benchmarks import binary_http, h2load, report, wrk
 from benchmarks.contest import check_cores
 from benchmarks.grpc_infer import ask as ask_grpc
 from benchmarks.grpc_wires import INFER, PREDICT, infer_request, predict_request
-from benchmarks.servers import HOST, ROOT, Failed, Server, check_port, running
+from benchmarks.servers import HOST, ROOT, Failed, Family, Server, check_port, running
 from benchmarks.table import table
 from benchmarks.wires import TF_SERVING, V2
 from benchmarks.wrk import Load, Round
@@ -72,6 +72,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     connections: int = 0
     """0: as many as the command says."""
+    doors: int = 1
 
     @property
     def is_grpc(self) -> bool:
@@ -179,6 +180,7 @@ def cases() -> Mapping[str, Request]:
         "native_varints": grpc(f"{predict}1,000 of int64_val", PREDICT, named.SerializeToString()),
         "native_examples": grpc(f"{predict}1,000 Examples of ten features", CLASSIFY, classify.SerializeToString()),
         "response_cache": Request("V2 JSON, 16 floats, answered before", "/v2/models/cached/infer", V2.request(few)),
+        "door_replicas": replace(json_few, what="V2 JSON, 16 floats, two doors", doors=2),
         "inline_runs": replace(json_few, what="V2 JSON, 16 floats, one caller", connections=1),
         "inline_dispatch": grpc("V2 gRPC, 16 floats, relayed to itself", INFER, relayed.SerializeToString()),
         "bare_runs": raw_few,
@@ -187,15 +189,16 @@ def cases() -> Mapping[str, Request]:
     }
 
 
-def commands(shortcut: str, folder: Path) -> list[list[str]]:
-    """How to start a gateway with all shortcuts, and one without this."""
+def commands(shortcut: str, folder: Path, doors: int = 1) -> list[list[str]]:
+    """How to start a gateway of so many doors with all shortcuts, and one without this."""
     (folder / "models.py").write_text(MODELS)
     started = []
     for port, plain in zip(PORTS, ("", shortcut), strict=True):
         file = folder / f"{port}.yaml"
         file.write_text(yaml.safe_dump(configuration(port)))
         environment = ["env", f"{VARIABLE}={plain}"]
-        started.append([*environment, sys.executable, "-m", "tensorgate", "serve", str(file), "--log-level", "warning"])
+        serve = [sys.executable, "-m", "tensorgate", "serve", str(file), "--doors", str(doors)]
+        started.append([*environment, *serve, "--log-level", "warning"])
     return started
 
 
@@ -209,10 +212,11 @@ def compare(shortcut: str, request: Request, options: argparse.Namespace) -> lis
     """Rounds of (with it, without it). Raises Failed where the two answer differently."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = [
-            stack.enter_context(running(name, command, port, options.server_core))
-            for name, command, port in zip(("with", "without"), commands(shortcut, folder), PORTS, strict=True)
+        started = zip(("with", "without"), commands(shortcut, folder, request.doors), PORTS, strict=True)
+        running_servers = [
+            stack.enter_context(running(name, command, port, options.server_core)) for name, command, port in started
         ]
+        servers = [Family(each.name, each.port, each.pid) for each in running_servers]
         found = [answers(request, server) for server in servers]
         if found[0] != found[1]:
             raise Failed(f"{shortcut}: {found[0][:200]!r} with it, {found[1][:200]!r} without")
@@ -224,7 +228,7 @@ def compare(shortcut: str, request: Request, options: argparse.Namespace) -> lis
         def turn(server: Server, seconds: int) -> Round:
             load = Load(seconds, request.connections or options.connections, options.load_core)
             if request.is_grpc:
-                there = Server(server.name, server.port + 1, server.pid)
+                there = Family(server.name, server.port + 1, server.pid)
                 return h2load.press(there, request.path, file, 5 + len(found[0]), load)
             return wrk.press(server, request.path, file, load, request.headers)
 

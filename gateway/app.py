@@ -25,11 +25,9 @@ from tensorgate.adapters import DIALECTS
 from tensorgate.adapters.protobuf import messages as descriptors
 from tensorgate.backends import BACKENDS
 from tensorgate.backends.execution import cuda_memory, registered
-from tensorgate.backends.execution import pipeline as pipelines
 from tensorgate.backends.execution.failures import free_pools, on_lost_device
 from tensorgate.backends.execution.gpu import read_gpu
 from tensorgate.backends.execution.own_process import ModelProcesses
-from tensorgate.backends.execution.spec_inference import Misfit, make_ops
 from tensorgate.backends.ops import OPS
 from tensorgate.backends.python import user_ops
 from tensorgate.gateway.config import (
@@ -41,20 +39,21 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 from tensorgate.gateway.contract.execution import Computation
-from tensorgate.gateway.contract.files import ABSOLUTE, FileRef
 from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Await
-from tensorgate.gateway.crossing.model_messages import StartModel
+from tensorgate.gateway.crossing.messages import ReplicaOffer
+from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.local_engine import LocalEngine
+from tensorgate.gateway.model_loading import loader
 from tensorgate.gateway.models.catalog import (
     Catalog,
     Catalogs,
@@ -83,6 +82,7 @@ from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.recording.files import RecordFiles
 from tensorgate.gateway.recording.recorder import FlightRecorder
+from tensorgate.gateway.replicas import offer_of
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
@@ -123,95 +123,6 @@ def registries() -> Registries:
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
     return {name: resolve_name(line) for name, line in table.items()}
-
-
-def _placement(config: ModelConfig) -> tuple[str, ...]:
-    return (config.device,) if isinstance(config.device, str) else config.device
-
-
-def model_source(config: ModelConfig, name: str, version: int, path: Path) -> ModelSource:
-    """What a backend has to know of a model, but for what else there is here."""
-    member = config.path.member if config.path else ""
-    inputs, outputs = config.input_specs(), config.output_specs()
-    return ModelSource(
-        name,
-        version,
-        path,
-        _placement(config)[0],
-        inputs,
-        outputs,
-        config.max_batch_size,
-        config,
-        config.parameters,
-        member,
-        padding=config.padding(),
-        memory_limit_bytes=config.memory_limit_bytes,
-    )
-
-
-def loader(
-    kinds: Registries,
-    resolve: Resolve,
-    on_loop: Await | None = None,
-    threads: int = 0,
-    processes: ModelProcesses | None = None,
-    ops: Mapping[str, FileRef] = NOTHING,
-) -> Callable[[ModelConfig, str, int, Path], Computation]:
-    """How the repository gets a computation: the named backend, with the named operators around it.
-
-    `resolve` is for backends that call other models, `on_loop` for those that have connections; `threads` of the host
-    are for each model, `processes` for those that have their own, `ops` the files of operators of the user's own.
-    """
-
-    def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
-        source = replace(
-            model_source(config, name, version, path),
-            resolve=resolve,
-            clients=kinds.client,
-            on_loop=on_loop,
-            threads=threads,
-        )
-        kind = kinds.backends[config.backend]
-        if config.process == "own" and processes is not None:
-            check_process(config, kind)
-            return processes.load(
-                kind,
-                source,
-                config.instances,
-                _placement(config),
-                _model_program(config, source, ops),
-                pinned=config.sequences is not None,
-            )
-        before = make_ops(kinds.ops, config.preprocess, "preprocess")
-        after = make_ops(kinds.ops, config.postprocess, "postprocess")
-        return pipelines.load(kind, source, config.instances, before, after, _placement(config))
-
-    return load
-
-
-def check_process(config: ModelConfig, kind: BackendKind) -> None:
-    """Raises Misfit where a model cannot compute in a process of its own."""
-    if config.process == "own" and not kind.own_process:
-        raise Misfit(
-            ("process",),
-            f"a model of the backend {config.backend} computes nothing by itself and has no process of its own; take "
-            "the key out here, and put it to the models behind it",
-        )
-
-
-def _model_program(config: ModelConfig, source: ModelSource, ops: Mapping[str, FileRef]) -> StartModel:
-    """What a model's own process loads: the same configuration, with absolute paths."""
-    steps = {step.op for step in (*config.preprocess, *config.postprocess)}
-    return StartModel(
-        source.name,
-        source.version,
-        str(source.path),
-        source.device,
-        source.threads,
-        config.model_dump_json(exclude_unset=True, context=ABSOLUTE),
-        tuple([(name, str(file.path), file.member) for name, file in ops.items() if name in steps]),
-        config.max_memory_bytes or 0,
-    )
 
 
 def _repository(
@@ -336,7 +247,7 @@ class App:
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
         memory = _shared_memory(config)
         description = ServerDescription(config.server_name, __version__, _public_configuration(config), memory.works)
-        self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory, self._servers)
+        self.engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory, self._servers)
         self.metrics = MetricsCollector(
             engine,
             counting,
@@ -374,7 +285,7 @@ class App:
         """What dialects add to /metrics, read once for all of them."""
         if not renders:
             return str
-        counter = ServerCounter(self._engine.statistics, read_gpu)
+        counter = ServerCounter(self.engine.statistics, read_gpu)
 
         def render() -> str:
             counts = counter.read()
@@ -388,6 +299,13 @@ class App:
             self._kinds, self.router.resolve, self._on_loop, self.config.cpu.budget(), self._processes, self._ops
         )
         return load(config, name, version, path)
+
+    def replica_offer(self, model: Model) -> ReplicaOffer | None:
+        """What doors are told of a version of which they may run copies; None of any other."""
+        stored = self.repository.stored(model.name)
+        if stored is None or not self.config.processes.replicas:
+            return None
+        return offer_of(model, stored, self._kinds.backends[stored.config.backend])
 
     def _catalog(self, config: Config) -> Catalog:
         """Of a configuration that is about to be loaded."""

@@ -11,22 +11,25 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tensorgate import __version__
 from tensorgate.adapters.protobuf import messages as descriptors
 from tensorgate.gateway.app import alias, guarded, observer_of, recorder_of, trim_memory
-from tensorgate.gateway.config import Config, ConfigError
+from tensorgate.gateway.config import Config, ConfigError, model_validator
 from tensorgate.gateway.contract.call import Reply, combined
+from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Dialect
-from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.errors import Code, GatewayError, Unsupported
+from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.engine_link import EngineLink, tell
 from tensorgate.gateway.crossing.messages import (
+    ModelProgram,
     Relay,
     RelayAccepted,
     RelayEnd,
@@ -36,10 +39,12 @@ from tensorgate.gateway.crossing.messages import (
 )
 from tensorgate.gateway.crossing.role import Role
 from tensorgate.gateway.crossing.shared_state import SharedState
+from tensorgate.gateway.model_loading import load_program
 from tensorgate.gateway.monitoring.call_counters import CountedModel
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics
 from tensorgate.gateway.page import DATA_PATHS, html_pages
 from tensorgate.gateway.remote_engine import RemoteEngine
+from tensorgate.gateway.replicas import Replicas
 from tensorgate.gateway.security.access import AccessRules
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
@@ -135,6 +140,8 @@ class Door:
         self.service.trim = trim_memory
         self.service.started = True
         self.service.shared = self._shared
+        self._replicas = Replicas(self._load)
+        self._metrics.replica_runs = self._replicas.take
         self._limits = LimitTable.of(self._shared, role.row)
         self._limits.forget_row()
         self._spread = Spread(self._shared, role.row, role.door_socket)
@@ -207,6 +214,7 @@ class Door:
             if self._connecting is not None:
                 self._connecting.cancel()
             self._shared.clear(self._spread.row)
+            await self._replicas.close()
             if self._observer is not None:
                 await asyncio.to_thread(self._observer.close)
             if self._recorder is not None:
@@ -218,6 +226,17 @@ class Door:
         if self._observer is not None:
             self._observer.reopen()
 
+    def _load(self, program: ModelProgram) -> Computation:
+        """A copy of a model, in a thread."""
+
+        def refuse(ref: ModelRef) -> NoReturn:
+            raise Unsupported(f"a copy of model '{program.name}' asks no other models")
+
+        def wait(work: Coroutine[Any, Any, Any]) -> Any:
+            return asyncio.run_coroutine_threadsafe(work, self._link.loop).result()
+
+        return load_program(self._kinds, model_validator(self._kinds), program, refuse, wait)
+
     # -------------------------------------------------------------------------------------------- what the engine says
 
     def _on_state(self, state: State | None) -> None:
@@ -225,6 +244,8 @@ class Door:
         self._shared.set_linked(self._spread.row, linked=state is not None)
         if state is None:
             return
+        models = self._link.snapshot.models
+        self._replicas.follow([each for versions in models.values() for each in versions.values()], state.replicated)
         self._metrics.keep({(view.name, str(view.version)) for view in state.models}, self._engine.routes)
         self.service.heard_at = time.monotonic()
         self._told.set()

@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.call import Buffer, Call, Caller, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.crossing.door_port import CallRecorder, DoorConnection, DoorPort
+from tensorgate.gateway.crossing.door_port import CallRecorder, DoorConnection, DoorPort, Seconds
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
     Hello,
@@ -31,6 +31,7 @@ from tensorgate.gateway.crossing.messages import (
     RelayEnd,
     RelayPage,
     RelayReply,
+    ReplicaOffer,
     State,
     View,
 )
@@ -39,6 +40,7 @@ from tensorgate.gateway.crossing.views import view_message
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.monitoring.call_counters import counted_model
 from tensorgate.gateway.monitoring.door_metrics import DoorsObserved
+from tensorgate.gateway.replicas import counted
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
 LOOK_EVERY_S: Final = 0.05
@@ -123,6 +125,9 @@ class EngineProcess:
             app.vitals.recorded = self._observed.recorded
         self._serials = itertools.count(1)
         self._known: dict[Model, int] = {}
+        self._by_serial: dict[int, Model] = {}
+        self._offers: dict[int, ReplicaOffer] = {}
+        self._replicated: tuple[int, ...] = ()
         self._views: dict[int, ModelView] = {}
         self._published: tuple[Any, ...] = ()
         self._number = 0
@@ -131,6 +136,7 @@ class EngineProcess:
         self._reloads = 0
         self._looking: asyncio.Task[None] | None = None
         app.on_take_over = self._take_over
+        app.engine.gather = self._port.settle
 
     async def start(self, *, again: bool) -> None:
         """Let doors connect. What they know of the configuration is of an engine before, if this one was started
@@ -189,12 +195,21 @@ class EngineProcess:
             dict(service.logs.settings()),
             self._reloads,
             self._text,
+            tuple([model for model in models if model.is_traced]),
         )
         if state == self._published:
             return
         self._published = state
-        self._known = {model: self._known.get(model) or next(self._serials) for model in models}
-        self._views = {serial: model.view for model, serial in self._known.items()}
+        known = self._known
+        self._known = {model: known.get(model) or next(self._serials) for model in models}
+        self._by_serial = {serial: model for model, serial in self._known.items()}
+        self._views = {serial: model.view for serial, model in self._by_serial.items()}
+        self._offers = {serial: offer for serial, offer in self._offers.items() if serial in self._views}
+        for model, serial in self._known.items():
+            if model not in known and (offer := self._app.replica_offer(model)) is not None:
+                self._offers[serial] = offer
+        # The engine has to see requests that leave traces.
+        self._replicated = tuple([serial for serial in self._offers if not self._by_serial[serial].is_traced])
         self._number += 1
         self._port.publish(self._number)
 
@@ -217,7 +232,9 @@ class EngineProcess:
     def state(self, number: int, writer: TensorWriter) -> State:
         """See door_port.Host."""
         service, snapshot = self._service, self._app.repository.snapshot
-        views: list[View] = [view_message(model.view, serial, writer) for model, serial in self._known.items()]
+        views: list[View] = [
+            view_message(model.view, serial, writer, self._offers.get(serial)) for model, serial in self._known.items()
+        ]
         return State(
             number,
             tuple(views),
@@ -231,7 +248,15 @@ class EngineProcess:
             dict(service.logs.settings()),
             self._reloads,
             self._text,
+            self._replicated,
         )
+
+    def seconds_of(self, serial: int, request: InferRequest) -> Seconds | None:
+        """See door_port.Host."""
+        if serial not in self._offers:
+            return None
+        admission = self._by_serial[serial].admission_of(request)
+        return lambda: admission.seconds
 
     def observed(self, door: int, message: Observed) -> None:
         """See door_port.Host."""
@@ -241,6 +266,10 @@ class EngineProcess:
                 route = self._app.router.routes.get(each.route)
                 if route is not None:
                     route.add((each.model, each.version, each.why), each.requests)
+            for serial, data in message.replicas:
+                runs = counted(data)
+                if serial in self._by_serial:
+                    self._by_serial[serial].counters.note_in_door(runs)
         except ValueError as error:
             raise CrossingBroken(f"counts: {error}") from None
 

@@ -6,7 +6,7 @@ Every question that is about models, or about memory shared with them, is answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from tensorgate.gateway.contract.errors import ModelNotFound
@@ -52,6 +52,8 @@ class LocalEngine:
         servers: ServerCatalog | None = None,
     ) -> None:
         """`servers` are others, whose models are served here."""
+        self.gather: Callable[[], Awaitable[None]] | None = None
+        """Has others tell what they have counted of these models, before anybody is told."""
         self._servers = servers if servers is not None and servers.is_open else None
         self._repository = repository
         self._router = router
@@ -73,7 +75,7 @@ class LocalEngine:
             LoadModel: lambda question: repository.load(question.name, question.configuration, question.files),
             UnloadModel: lambda question: repository.unload(question.name, question.dependents),
             ReloadModels: lambda question: repository.reload(question.models),
-            ModelStatistics: self._model_statistics,
+            ModelStatistics: self._gathered_statistics,
             TraceSettings: self._trace_settings,
             RegionStatus: memory.status,
             RegisterRegion: lambda question: asyncio.to_thread(memory.register, question),
@@ -139,6 +141,17 @@ class LocalEngine:
             )
             for model in self._repository.serving()
         )
+
+    def _gathered_statistics(
+        self, question: ModelStatistics
+    ) -> tuple[Statistics, ...] | Awaitable[tuple[Statistics, ...]]:
+        return self._model_statistics(question) if self.gather is None else self._after_all(self.gather, question)
+
+    async def _after_all(
+        self, gather: Callable[[], Awaitable[None]], question: ModelStatistics
+    ) -> tuple[Statistics, ...]:
+        await gather()
+        return self._model_statistics(question)
 
     def _model_statistics(self, question: ModelStatistics) -> tuple[Statistics, ...]:
         models = self._repository.snapshot.models

@@ -18,18 +18,15 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tensorgate import __version__
-from tensorgate.backends.execution import pipeline as pipelines
 from tensorgate.backends.execution.failures import on_lost_device
 from tensorgate.backends.execution.model_process import MAX_ARENA_BYTES, STREAM_CREDIT
 from tensorgate.backends.execution.process_output import LOG_FIELD, LOG_LINE
-from tensorgate.backends.execution.spec_inference import make_ops
-from tensorgate.gateway.app import model_source, registries, trim_memory, tune_process
+from tensorgate.gateway.app import registries, trim_memory, tune_process
 from tensorgate.gateway.config import model_validator
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import DeviceLost, GatewayError, Unsupported
@@ -40,6 +37,7 @@ from tensorgate.gateway.crossing.channel import Channel, greet, hello_of
 from tensorgate.gateway.crossing.failures import failure_of
 from tensorgate.gateway.crossing.fork_server import serve_forks
 from tensorgate.gateway.crossing.frames import CrossingBroken
+from tensorgate.gateway.crossing.messages import ModelProgram
 from tensorgate.gateway.crossing.model_messages import (
     LeaveRun,
     RunBatch,
@@ -53,6 +51,7 @@ from tensorgate.gateway.crossing.model_messages import (
 )
 from tensorgate.gateway.crossing.runs import loaded_message, outcome_message, request_of
 from tensorgate.gateway.engine.worker import WorkerThread, public_error
+from tensorgate.gateway.model_loading import load_program
 from tensorgate.gateway.models.catalog import Validate
 from tensorgate.gateway.models.loader import load_error
 
@@ -205,32 +204,24 @@ class _ModelServer:
         except BaseException as error:
             logging.getLogger().debug("the model failed to load", exc_info=error)
             kind = next((kind.__name__ for kind in _KINDS if isinstance(error, kind)), "")
-            self.channel.send(StartFailed(kind, load_error(error, Path(message.path))))
+            self.channel.send(StartFailed(kind, load_error(error, Path(message.program.path))))
             return
-        self.view = _view(message, computation)
-        self._lanes = [_Lane(each, f"{message.name} {index}") for index, each in enumerate(computation.executors)]
+        self.view = _view(message.program, computation)
+        self._lanes = [_Lane(each, f"{self.view.name} {index}") for index, each in enumerate(computation.executors)]
         self.channel.send(loaded_message(computation, self.channel.writer))
 
     def _made(self, message: StartModel) -> Computation:
         """In a thread."""
         if message.max_memory_bytes:
             resource.setrlimit(resource.RLIMIT_DATA, (message.max_memory_bytes, message.max_memory_bytes))
-        kinds, validate = self._kinds, self._validate
-        if message.ops and kinds.load_op is not None:
-            own = {name: kinds.load_op(name, Path(file), member) for name, file, member in message.ops}
-            kinds = replace(kinds, ops={**kinds.ops, **own})
-            validate = model_validator(kinds)
-        config = validate(json.loads(message.configuration), Path("/"))
-        before = make_ops(kinds.ops, config.preprocess, "preprocess")
-        after = make_ops(kinds.ops, config.postprocess, "postprocess")
-        source = replace(
-            model_source(config, message.name, message.version, Path(message.path)),
-            device=message.device,
-            resolve=partial(_refuse_others, message.name),
-            threads=message.threads,
-            on_loop=lambda work: asyncio.run_coroutine_threadsafe(work, self.loop).result(),
+        program = message.program
+        return load_program(
+            self._kinds,
+            self._validate,
+            program,
+            partial(_refuse_others, program.name),
+            lambda work: asyncio.run_coroutine_threadsafe(work, self.loop).result(),
         )
-        return pipelines.load(kinds.backends[config.backend], source, 1, before, after)
 
     # ---------------------------------------------------------------------------------------------------------- running
 
@@ -359,18 +350,18 @@ def _no_other_models(name: str) -> Unsupported:
     )
 
 
-def _view(message: StartModel, computation: Computation) -> ModelView:
+def _view(program: ModelProgram, computation: Computation) -> ModelView:
     """The model as its own code sees it in its requests."""
     return ModelView(
-        message.name,
-        message.version,
-        (message.version,),
+        program.name,
+        program.version,
+        (program.version,),
         {spec.name: spec for spec in computation.inputs},
         {spec.name: spec for spec in computation.outputs},
         computation.signatures,
         computation.max_batch_size,
         computation.platform,
-        _Handle(message.name),
+        _Handle(program.name),
         computation.executors[0].decoupled,
         computation.executors[0].merges,
         computation.sees_requests,

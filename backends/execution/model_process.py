@@ -162,7 +162,7 @@ class ModelProcess:
 
     @property
     def name(self) -> str:
-        return f"model '{self._message.name}' version {self._message.version}"
+        return f"model '{self._message.program.name}' version {self._message.program.version}"
 
     @property
     def is_up(self) -> bool:
@@ -213,7 +213,7 @@ class ModelProcess:
         finally:
             theirs.close()
             os.close(written)
-        self._output = ProcessOutput(loop, output, self._message.name)
+        self._output = ProcessOutput(loop, output, self._message.program.name)
         arena = Arena(MAX_ARENA_BYTES)
         try:
             hello, peer_arena = await asyncio.to_thread(greet, ours, arena, hello_of(self._version), first=True)
@@ -296,7 +296,7 @@ class ModelProcess:
                 await asyncio.wait_for(self._stopping.wait(), self._delay)
             if self._stopping.is_set():
                 return
-            self._on_restart(self._message.name, self._message.version, cause)
+            self._on_restart(self._message.program.name, self._message.program.version, cause)
             try:
                 await self.start()
             except Exception as error:

@@ -65,7 +65,8 @@ class ModelProcesses:
             raise ValueError("process: own needs an event loop")
 
         def start(at: ModelSource) -> Any:
-            said = msgspec.structs.replace(message, device=at.device, threads=at.threads)
+            program = msgspec.structs.replace(message.program, device=at.device, threads=at.threads)
+            said = msgspec.structs.replace(message, program=program)
             process = ModelProcess(self._fork_server, self._version, self.count, said, on_loop)
             on_loop(process.open())
             return process

@@ -288,5 +288,11 @@ def _shape(node: Any) -> tuple[int, ...]:
 
 
 KIND = BackendKind(
-    OnnxOptions, OnnxBackend, describe=describe, limits_memory=True, gpu_problem=gpu_problem, own_process=True
+    OnnxOptions,
+    OnnxBackend,
+    describe=describe,
+    limits_memory=True,
+    gpu_problem=gpu_problem,
+    own_process=True,
+    replicable=True,
 )

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from tensorgate.backends.execution import spec_inference
-from tensorgate.gateway.app import catalog, check_process, model_source
+from tensorgate.gateway.app import catalog
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
 from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
+from tensorgate.gateway.model_loading import check_process, model_source
 from tensorgate.gateway.models.loader import error_line
 from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec

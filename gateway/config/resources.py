@@ -120,6 +120,10 @@ class Processes(Section):
     ) = None
     """With doors: the cores on which the engine runs, as their number or as a list of their numbers, and the doors on
     the others, if there are any. null: all run where there is room."""
+    replicas: bool = True
+    """With doors: whether each may load copies of small models that take less time than the way to the engine, and
+    answer for them itself. Only ONNX models on the host, without operators, sequences or a cache; 64 MiB of files for a
+    model, 256 MiB for a door."""
 
     def count(self) -> int:
         """The number of doors."""

@@ -246,6 +246,8 @@ class BackendKind:
     """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
     own_process: bool = False
     """Whether its models may compute in a process of their own."""
+    replicable: bool = False
+    """Whether doors may run copies of its quick models: a copy costs little more memory than the model's file."""
     gpu_problem: Callable[[], str] | None = None
     """Why its models cannot run on a GPU here, naming what is missing; empty where they can. None: `device` is nothing
     to them, or `auto` is the host."""

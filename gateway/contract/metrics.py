@@ -40,6 +40,8 @@ class ModelCounts:
     """Rows of the requests that succeeded."""
     runs: int
     """Executions of the model."""
+    in_doors: int
+    """Those of copies that doors have."""
     queue_s: float
     """Seconds that requests waited, summed as are the next three: before, in and after the model."""
     input_s: float

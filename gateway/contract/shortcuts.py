@@ -150,6 +150,12 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         where="gateway.engine.model",
         saves="54 us in place of 81 (V2 JSON, 16 floats, a model that computes nothing)",
     ),
+    "door_replicas": Shortcut(
+        when="a door is asked for a model that is quicker than the way to the engine, and has a copy of it",
+        plain="the request crosses to the engine",
+        where="gateway.replicas",
+        saves="64 us in place of 110 (V2 JSON, 16 floats, two doors)",
+    ),
     "inline_runs": Shortcut(
         when="an idle model has been measured to be quicker than a hop to a thread and back: it runs on the event loop",
         plain="the model's own thread",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import (
@@ -65,6 +65,7 @@ _BACKLOG: Final = 128
 _numbers: Final = itertools.count(1)
 """Of connections of doors."""
 _MAX_TIME_S: Final = 1e12
+Seconds: TypeAlias = Callable[[], float]
 _UCRED: Final = struct.Struct("3i")
 GIVE_BACK_S: Final = 0.1
 
@@ -82,6 +83,12 @@ class Host(Protocol):
 
     def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> Coroutine[Any, Any, None]:
         """Answer a whole call, whose body is here."""
+        ...
+
+    def seconds_of(self, serial: int, request: InferRequest) -> Seconds | None:
+        """Tells how long such a request is likely to run, of a version of which doors may have copies; None of any
+        other. Raises InvalidArgument's kinds.
+        """
         ...
 
     def observed(self, door: int, message: Observed) -> None:
@@ -255,12 +262,13 @@ class DoorConnection:
             cancellation=token,
         )
         try:
+            seconds = self._host.seconds_of(message.model, request)
             found = view.handle.submit(request) if view.decoupled else view.handle.answer(request)
         except Exception as error:
             self._send_failure(call, error, recorder, refused=True)
             return
         if isinstance(found, InferResponse):
-            self._send_answer(call, found, recorder)
+            self._send_answer(call, found, recorder, seconds)
             return
         if isinstance(found, GatewayError):
             self._send_failure(call, found, recorder)
@@ -271,9 +279,11 @@ class DoorConnection:
             self._start(call, self._stream(call, found, recorder))
         else:
             future = asyncio.ensure_future(anext(found))
-            future.add_done_callback(partial(self._answered, call, recorder))
+            future.add_done_callback(partial(self._answered, call, recorder, seconds))
 
-    def _answered(self, call: int, recorder: Recorder | None, future: asyncio.Future[InferResponse]) -> None:
+    def _answered(
+        self, call: int, recorder: Recorder | None, seconds: Seconds | None, future: asyncio.Future[InferResponse]
+    ) -> None:
         """The only answer is here, or an error in its place."""
         if self._running.pop(call, None) is None:  # nobody waits
             if not future.cancelled():
@@ -284,7 +294,7 @@ class DoorConnection:
         elif (error := future.exception()) is not None:
             self._send_failure(call, error, recorder)
         else:
-            self._send_answer(call, future.result(), recorder)
+            self._send_answer(call, future.result(), recorder, seconds)
 
     async def _stream(self, call: int, answers: Answers, recorder: Recorder | None) -> None:
         try:
@@ -299,7 +309,9 @@ class DoorConnection:
             self._running.pop(call, None)
             self._rooms.pop(call, None)
 
-    def _send_answer(self, call: int, answer: InferResponse, recorder: Recorder | None) -> None:
+    def _send_answer(
+        self, call: int, answer: InferResponse, recorder: Recorder | None, seconds: Seconds | None = None
+    ) -> None:
         writer = self.channel.writer
         try:
             classes = {name: _classes(best, writer) for name, best in answer.classes.items()} if answer.classes else {}
@@ -316,6 +328,7 @@ class DoorConnection:
                     classes,
                     ran,
                     asked,
+                    0.0 if seconds is None else seconds(),
                 )
             )
         except (GatewayError, OverflowError, ValueError, TypeError) as error:

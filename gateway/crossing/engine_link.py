@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tensorgate.gateway.contract.call import MustRelay, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK, Traced
-from tensorgate.gateway.contract.errors import ModelUnavailable, Unavailable
+from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse, ModelView, TopK, Traced
+from tensorgate.gateway.contract.errors import GatewayError, ModelUnavailable, Unavailable
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.arena import Arena
@@ -39,6 +39,7 @@ from tensorgate.gateway.crossing.messages import (
     RelayAccepted,
     RelayEnd,
     RelayReply,
+    ReplicaOffer,
     Seen,
     Settle,
     Stale,
@@ -72,7 +73,7 @@ def engine_away() -> Unavailable:
 class RemoteModel:
     """A loaded version in the engine's process: see contract.canonical.Handle."""
 
-    __slots__ = ("_link", "answer", "name", "ready", "serial", "submit", "version", "view")
+    __slots__ = ("_link", "answer", "learn", "name", "offer", "ready", "serial", "submit", "version", "view")
 
     view: ModelView
 
@@ -84,7 +85,11 @@ class RemoteModel:
         self.ready = True
         self.submit: Callable[[InferRequest], RemoteAnswers] = partial(link.submit, self)
         """Send a request to the engine. Raises Unavailable, Exhausted, MustRelay."""
-        self.answer = self.submit
+        self.answer: Callable[[InferRequest], InferResponse | GatewayError | Answers] = self.submit
+        """See Handle. A door may answer by a copy of the model, which the engine's `offer` allows."""
+        self.offer: ReplicaOffer | None = None
+        self.learn: Callable[[InferRequest, float], None] | None = None
+        """Hears how long requests are likely to run that were not answered here."""
 
     def is_ready(self) -> bool:
         return self.ready and self._link.is_up
@@ -166,6 +171,12 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
         record = self._request.cancellation.call_record
         if record is not None:
             tell(record, events, calls)
+
+    def learn(self, seconds: float) -> None:
+        """Such a request is likely to run for so long."""
+        handle = self._request.view.handle
+        if isinstance(handle, RemoteModel) and handle.learn is not None:
+            handle.learn(self._request, seconds)
 
     def _resolve(self, reader: Waiter[InferResponse], outcome: InferResponse | Exception) -> None:
         if self.decoupled and type(outcome) is InferResponse:
@@ -424,6 +435,8 @@ class EngineLink:
             return
         if message.ran or message.asked:
             answers.ran(message.ran, message.asked)
+        if message.seconds:
+            answers.learn(message.seconds)
         classes: Mapping[str, TopK] = NOTHING
         if message.classes:
             classes = {name: _top_k(each, reader) for name, each in message.classes.items()}
@@ -482,6 +495,7 @@ class EngineLink:
             if model is None:
                 model = RemoteModel(self, said.serial, said.name, said.version)
                 model.view = view_of(said, model, self._options, channel.reader)
+                model.offer = said.replica
             model.ready = said.serial not in message.unready
             self._models[said.serial] = model
             models.setdefault(said.name, {})[said.version] = model

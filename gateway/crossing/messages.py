@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -160,6 +160,9 @@ class Observed(Message, tag=15):
     routes: tuple[RouteCount, ...]
     routes_running: tuple[tuple[str, int], ...]
     """Requests of a route that are on their way now."""
+    replicas: tuple[tuple[int, bytes], ...] = ()
+    """Requests that copies of versions have answered, by the version's number: (rows, when it began, its seconds, the
+    model's) of each, as 64-bit floats one after the other."""
 
 
 Times: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -243,6 +246,8 @@ class Answer(Message, tag=30):
     classes: dict[str, Classes]
     ran: tuple[tuple[float, ...], ...]
     asked: tuple[Asked, ...] = ()
+    seconds: float = 0.0
+    """How long such a request is likely to run; 0, unless doors may have copies of the version."""
 
 
 class End(Message, tag=31):
@@ -336,6 +341,8 @@ class State(Message, tag=37):
     """How often a configuration was taken over: the files that it names may be others, though its text is not."""
     configuration: str
     """The YAML in force, "" as long as it is the one that everybody has started with."""
+    replicated: tuple[int, ...] = ()
+    """Serial numbers of versions that doors may answer for by copies of their own."""
 
 
 class Spec(Message):
@@ -360,6 +367,32 @@ class SignatureSpec(Message):
     definition: bytes
 
 
+class ModelProgram(Message):
+    """How a process loads one instance of a version by itself."""
+
+    name: str
+    version: int
+    path: str
+    """The version's folder or file."""
+    device: str
+    """auto, cpu, cuda or cuda:N."""
+    threads: int
+    configuration: str
+    """The model's entry of the YAML as JSON, with absolute paths."""
+    ops: tuple[tuple[str, str, str], ...] = ()
+    """Operators of the user's own: name, file, class."""
+
+
+class ReplicaOffer(Message):
+    """A version of which a door may run a copy, while its number is among State.replicated."""
+
+    program: ModelProgram
+    files: str
+    """The digest of the files that the engine has loaded: of others there is no copy."""
+    seconds: float
+    """How long a small request keeps the engine busy."""
+
+
 class View(Message):
     """See canonical.ModelView."""
 
@@ -380,6 +413,7 @@ class View(Message):
     """Dialect -> its options for the model, as JSON."""
     devices: tuple[str, ...]
     instances: int
+    replica: ReplicaOffer | None = None
 
 
 FromDoor: TypeAlias = Release | Submit | Cancel | Credit | Relay | RelayPage | Observed | Seen

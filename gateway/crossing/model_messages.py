@@ -9,6 +9,7 @@ from tensorgate.gateway.crossing.messages import (
     Failure,
     Hello,
     Message,
+    ModelProgram,
     Release,
     SignatureSpec,
     Spec,
@@ -21,17 +22,7 @@ from tensorgate.gateway.crossing.messages import (
 class StartModel(Message, tag=50):
     """What one instance is to be. The first message."""
 
-    name: str
-    version: int
-    path: str
-    """The version's folder or file."""
-    device: str
-    """auto, cpu, cuda or cuda:N."""
-    threads: int
-    configuration: str
-    """The model's entry of the YAML as JSON, with absolute paths."""
-    ops: tuple[tuple[str, str, str], ...] = ()
-    """Operators of the user's own: name, file, class."""
+    program: ModelProgram
     max_memory_bytes: int = 0
     """0: no limit."""
 

@@ -10,7 +10,7 @@ from tensorgate.gateway.contract.canonical import Handle, ModelView
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Signature, TensorSpec
 from tensorgate.gateway.crossing.frames import CrossingBroken
-from tensorgate.gateway.crossing.messages import SignatureSpec, Spec, View
+from tensorgate.gateway.crossing.messages import ReplicaOffer, SignatureSpec, Spec, View
 from tensorgate.gateway.crossing.tensors import TensorReader, TensorWriter
 
 
@@ -29,7 +29,7 @@ class RelayedForwarder:
         raise MustRelay
 
 
-def view_message(view: ModelView, serial: int, writer: TensorWriter) -> View:
+def view_message(view: ModelView, serial: int, writer: TensorWriter, replica: ReplicaOffer | None = None) -> View:
     """What a door has to know of a version. Inputs for examples and its configuration stay with the engine."""
     return View(
         serial,
@@ -48,6 +48,7 @@ def view_message(view: ModelView, serial: int, writer: TensorWriter) -> View:
         {dialect: options.model_dump_json() for dialect, options in view.mappings.items()},
         view.devices,
         view.instances,
+        replica,
     )
 
 

@@ -37,7 +37,7 @@ from tensorgate.gateway.contract.tensor import (
     TensorSpec,
     common_rows,
 )
-from tensorgate.gateway.engine.admission import AdmissionCheck
+from tensorgate.gateway.engine.admission import Admission, AdmissionCheck
 from tensorgate.gateway.engine.pending_request import CompletedResponse
 from tensorgate.gateway.engine.queue import QueuePolicy
 from tensorgate.gateway.engine.response_cache import ResponseCache
@@ -224,6 +224,20 @@ class Model:
 
         answers.call_on_answer(keep)
         return answers
+
+    @property
+    def example_seconds(self) -> float:
+        """How long a small request is likely to run, as warm-up measured it; 1 where nothing ran."""
+        return self._admission_check.seconds
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether requests leave traces now."""
+        return self._metrics.tracer.on
+
+    def admission_of(self, request: InferRequest) -> Admission:
+        """What the model says of a request. Raises InvalidArgument's kinds for one that it does not take."""
+        return self._admission_check.admit(request)
 
     @property
     def is_cached(self) -> bool:

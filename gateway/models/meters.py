@@ -103,6 +103,7 @@ def model_counts(model: Model) -> ModelCounts:
         is_cached=model.is_cached,
         rows=counters.rows,
         runs=counters.runs,
+        in_doors=counters.in_doors,
         queue_s=counters.queue,
         input_s=counters.input,
         infer_s=counters.infer,

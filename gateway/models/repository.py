@@ -84,6 +84,11 @@ class Repository(LoadedModels):
         """
         return all(state.ready for state in self._states.values() if state.wanted and not state.is_new)
 
+    def stored(self, name: str) -> StoredModel | None:
+        """What a model's versions were loaded from; None for one that was not."""
+        state = self._states.get(name)
+        return None if state is None else state.stored
+
     def configuration(self, name: str) -> Mapping[str, Any]:
         """A wanted model's configuration, as plain data. Raises ModelNotFound."""
         state = self._states.get(name)

@@ -167,6 +167,8 @@ class DoorMetrics:
         self._observer = observer
         self.recorded: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Recorded calls, written and dropped."""
+        self.replica_runs: Callable[[], tuple[tuple[int, bytes], ...]] = tuple
+        """What copies of models in this door have answered since the last time."""
         self._count_routes = count_routes
         self._routes_running = routes_running
         self._live: Callable[[RequestKey], bool] = lambda key: True
@@ -211,7 +213,17 @@ class DoorMetrics:
             for labels, traffic in self.traffic.read().items()
         ]
         routes, running = self._count_routes(), self._routes_running()
-        return Observed(settle, tuple(series), refused, tuple(ended), tuple(listeners), lines, routes, running)
+        return Observed(
+            settle,
+            tuple(series),
+            refused,
+            tuple(ended),
+            tuple(listeners),
+            lines,
+            routes,
+            running,
+            self.replica_runs(),
+        )
 
     def _series(self, key: RequestKey) -> DoorSeries:
         series = self._every.get(key)

@@ -352,6 +352,8 @@ def _model_families(statistics: EngineStatistics) -> Iterator[Metric]:
         ("tensorgate_model_load_seconds", "How long loading took.", "load_s"),
     ):
         yield gauge(name, text, labels, [(key, getattr(model, attribute)) for key, model in models])
+    if in_doors := [(key, model.in_doors) for key, model in models if model.in_doors]:
+        yield counter("tensorgate_replica_requests", "Requests answered by copies in doors.", labels, in_doors)
 
 
 def _cache_families(statistics: EngineStatistics) -> Iterator[Metric]:

@@ -122,6 +122,7 @@ class Counters:
         "failed_by",
         "failures",
         "hits",
+        "in_doors",
         "infer",
         "input",
         "last",
@@ -144,12 +145,18 @@ class Counters:
         self.queue = self.input = self.infer = self.output = 0.0
         self.rows = 0
         self.runs = 0
+        self.in_doors = 0
         self.last: float | None = None
         self.batches: dict[int, Runs] = {}
         self.answers: list[dict[str, Tally]] = []
         self._alone = array("d")
         self.note_alone: Callable[[Iterable[float]], None] = self._alone.extend
         self.settled: Callable[[int, Any], None] = _nobody
+
+    def note_in_door(self, noted: Sequence[float]) -> None:
+        """Requests that ran alone in a door's copy of the model, as `note_alone` takes them, one after the other."""
+        self.in_doors += len(noted) // 4
+        self.note_alone(noted)
 
     def settle(self) -> None:
         """Count those that ran alone. On the loop, as everything that counts."""

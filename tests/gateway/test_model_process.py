@@ -17,7 +17,7 @@ from tensorgate import __version__
 from tensorgate.backends.execution import model_process
 from tensorgate.backends.execution.own_process import ModelProcesses
 from tensorgate.backends.execution.spec_inference import Misfit
-from tensorgate.gateway.app import MODEL_PROCESS, check_process, loader, registries
+from tensorgate.gateway.app import MODEL_PROCESS, registries
 from tensorgate.gateway.config import model_validator
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, OutOfMemory, Unavailable
@@ -25,6 +25,7 @@ from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.files import FileRef
 from tensorgate.gateway.contract.tensor import Tensors
 from tensorgate.gateway.engine.worker import Batch
+from tensorgate.gateway.model_loading import check_process, loader
 
 DIGITS = Path(__file__).parents[2] / "config/demo/models/digits"
 KINDS = registries()

@@ -28,7 +28,7 @@ from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.crossing import channel
 from tensorgate.gateway.crossing.arena import Arena, PeerArena
 from tensorgate.gateway.crossing.channel import greet, hello_of
-from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort, Recorder
+from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort, Recorder, Seconds
 from tensorgate.gateway.crossing.engine_link import EngineLink, tell
 from tensorgate.gateway.crossing.frames import CrossingBroken, FrameReader, add_frame
 from tensorgate.gateway.crossing.messages import (
@@ -130,6 +130,9 @@ class Host:
     def state(self, number: int, writer: TensorWriter) -> State:
         views = tuple(view_message(view, serial, writer) for serial, view in self.views.items())
         return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), {}, 0, "")
+
+    def seconds_of(self, serial: int, request: InferRequest) -> Seconds | None:
+        return None
 
     async def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> None:
         if isinstance(message, RelayPage):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from tensorgate.gateway.app import App, loader, registries
+from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import ModelConfig, load_config
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelFailed, OutOfMemory
@@ -23,6 +23,7 @@ from tensorgate.gateway.engine.model import Model, ModelSpec
 from tensorgate.gateway.engine.queue import QueuePolicy
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.warmup import WarmUp, made_up
+from tensorgate.gateway.model_loading import loader
 from tensorgate.gateway.models.loader import LoadReport
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.warmup_samples import read_warmup_samples

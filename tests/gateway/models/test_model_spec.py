@@ -13,12 +13,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tensorgate.gateway.app import App, loader, registries
+from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest, Sequence
 from tensorgate.gateway.contract.errors import InputCount, ModelNotFound, SequenceNotStarted, UnknownOutput
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
+from tensorgate.gateway.model_loading import loader
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.meters import Meters

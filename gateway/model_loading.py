@@ -1,0 +1,138 @@
+"""How a configured model becomes a computation: here, in a process of its own, or in whatever process is told how.
+
+`loader` is the repository's way. A ModelProgram says all of it in plain values, so that another process can go the same
+way: a model's own process, or a door that runs a copy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tensorgate.backends.execution import pipeline as pipelines
+from tensorgate.backends.execution.own_process import ModelProcesses
+from tensorgate.backends.execution.spec_inference import Misfit, make_ops
+from tensorgate.gateway.config import ModelConfig, model_validator
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.files import ABSOLUTE, FileRef
+from tensorgate.gateway.contract.registries import Registries
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.contract.upstream import Await
+from tensorgate.gateway.crossing.messages import ModelProgram
+from tensorgate.gateway.crossing.model_messages import StartModel
+from tensorgate.gateway.models.catalog import Validate
+
+
+def _placement(config: ModelConfig) -> tuple[str, ...]:
+    return (config.device,) if isinstance(config.device, str) else config.device
+
+
+def model_source(config: ModelConfig, name: str, version: int, path: Path) -> ModelSource:
+    """What a backend has to know of a model, but for what else there is here."""
+    member = config.path.member if config.path else ""
+    inputs, outputs = config.input_specs(), config.output_specs()
+    return ModelSource(
+        name,
+        version,
+        path,
+        _placement(config)[0],
+        inputs,
+        outputs,
+        config.max_batch_size,
+        config,
+        config.parameters,
+        member,
+        padding=config.padding(),
+        memory_limit_bytes=config.memory_limit_bytes,
+    )
+
+
+def loader(
+    kinds: Registries,
+    resolve: Resolve,
+    on_loop: Await | None = None,
+    threads: int = 0,
+    processes: ModelProcesses | None = None,
+    ops: Mapping[str, FileRef] = NOTHING,
+) -> Callable[[ModelConfig, str, int, Path], Computation]:
+    """How the repository gets a computation: the named backend, with the named operators around it.
+
+    `resolve` is for backends that call other models, `on_loop` for those that have connections; `threads` of the host
+    are for each model, `processes` for those that have their own, `ops` the files of operators of the user's own.
+    """
+
+    def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
+        source = replace(
+            model_source(config, name, version, path),
+            resolve=resolve,
+            clients=kinds.client,
+            on_loop=on_loop,
+            threads=threads,
+        )
+        kind = kinds.backends[config.backend]
+        if config.process == "own" and processes is not None:
+            check_process(config, kind)
+            return processes.load(
+                kind,
+                source,
+                config.instances,
+                _placement(config),
+                StartModel(program_of(config, source, ops), config.max_memory_bytes or 0),
+                pinned=config.sequences is not None,
+            )
+        before = make_ops(kinds.ops, config.preprocess, "preprocess")
+        after = make_ops(kinds.ops, config.postprocess, "postprocess")
+        return pipelines.load(kind, source, config.instances, before, after, _placement(config))
+
+    return load
+
+
+def check_process(config: ModelConfig, kind: BackendKind) -> None:
+    """Raises Misfit where a model cannot compute in a process of its own."""
+    if config.process == "own" and not kind.own_process:
+        raise Misfit(
+            ("process",),
+            f"a model of the backend {config.backend} computes nothing by itself and has no process of its own; take "
+            "the key out here, and put it to the models behind it",
+        )
+
+
+def program_of(config: ModelConfig, source: ModelSource, ops: Mapping[str, FileRef] = NOTHING) -> ModelProgram:
+    """What another process loads: the same configuration, with absolute paths. `ops` are the user's own operators."""
+    steps = {step.op for step in (*config.preprocess, *config.postprocess)}
+    return ModelProgram(
+        source.name,
+        source.version,
+        str(source.path),
+        source.device,
+        source.threads,
+        config.model_dump_json(exclude_unset=True, context=ABSOLUTE),
+        tuple([(name, str(file.path), file.member) for name, file in ops.items() if name in steps]),
+    )
+
+
+def load_program(
+    kinds: Registries, validate: Validate, program: ModelProgram, resolve: Resolve, on_loop: Await
+) -> Computation:
+    """One instance, loaded in this process; call it in a thread. `validate` is of these kinds. Raises as a backend
+    does, and ValueError.
+    """
+    if program.ops and kinds.load_op is not None:
+        own = {name: kinds.load_op(name, Path(file), member) for name, file, member in program.ops}
+        kinds = replace(kinds, ops={**kinds.ops, **own})
+        validate = model_validator(kinds)
+    config = validate(json.loads(program.configuration), Path("/"))
+    before = make_ops(kinds.ops, config.preprocess, "preprocess")
+    after = make_ops(kinds.ops, config.postprocess, "postprocess")
+    source = replace(
+        model_source(config, program.name, program.version, Path(program.path)),
+        device=program.device,
+        resolve=resolve,
+        threads=program.threads,
+        on_loop=on_loop,
+    )
+    return pipelines.load(kinds.backends[config.backend], source, 1, before, after)
