@@ -24,6 +24,7 @@ from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferRe
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Computation, Executor
 from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import Tensors
 from tensorgate.gateway.crossing.engine_link import RemoteModel
 from tensorgate.gateway.crossing.messages import ModelProgram, ReplicaOffer
 from tensorgate.gateway.engine.admission import INLINE_BELOW_SECONDS, AdmissionCheck
@@ -43,6 +44,7 @@ MAX_BYTES: Final = 256 << 20
 """Of the files of all versions that one door has copies of."""
 MAX_NOTED: Final = 1 << 16
 """Requests that the engine has not counted yet; beyond them, it answers itself."""
+_WAY_SECONDS_PER_BYTE: Final = 0.25e-9
 _NUMBERS: Final = 4
 _MAX_NUMBERS: Final = MAX_NOTED * _NUMBERS
 _IS_TAKEN: Final = is_taken("door_replicas")
@@ -150,7 +152,9 @@ class Replica:
         except GatewayError:
             return self._submit(request)
         now = time.monotonic()
-        if admission.seconds >= admission.inline_below or (request.deadline is not None and request.deadline <= now):
+        if admission.seconds >= admission.inline_below + _way_of(request.inputs):
+            return self._submit(request)
+        if request.deadline is not None and request.deadline <= now:
             return self._submit(request)
         timings: list[tuple[str, float]] = []
         outcome = run_alone(executor, request, timings.append)
@@ -252,6 +256,14 @@ class Replicas:
         for executor in executors:
             executor.close()
         return None
+
+
+def _way_of(tensors: Tensors) -> float:
+    """What the way to the engine costs beyond that of a hop to a thread, in seconds: the more the larger they are."""
+    nbytes = 0
+    for tensor in tensors.values():
+        nbytes += tensor.nbytes
+    return nbytes * _WAY_SECONDS_PER_BYTE
 
 
 def counted(data: bytes) -> array[float]:

@@ -20,9 +20,9 @@ from tensorgate.backends.execution.device import Device
 from tensorgate.backends.execution.rows import Rows, check_rows, join_rows, sizes_of
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
-from tensorgate.backends.remote.connection import HttpConnection
 from tensorgate.backends.remote.forwarding import RemoteForwarder, may_forward
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.backends.remote.options import (
     RemoteOptions,
     UpstreamAccess,

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from tensorgate.backends.remote.connection import ConnectionLost, HttpConnection, NotReached, UpstreamConnection
+from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.backends.remote.options import ModelServerOptions, access_of
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import GatewayError, Unavailable

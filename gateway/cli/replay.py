@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.backends.remote.connection import ConnectionLost, HttpConnection, NotReached, UpstreamConnection
+from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
 from tensorgate.backends.remote.forwarding import ChunkCutter
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.gateway.cli.client import ClientError
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.upstream import Ask

@@ -201,6 +201,19 @@ def test_it_learns_from_the_engine_which_shapes_are_quick() -> None:
     assert not is_here(model, request(model, rows=2))
 
 
+def test_large_tensors_may_take_longer_for_their_way_is_longer() -> None:
+    executor, seconds = Double(), INLINE_UNTIL_SECONDS * 1.1
+    model = remote_model()
+    check = cast("Any", in_use(model, executor))._check
+    small, large = request(model), InferRequest(model.view, {"x": np.zeros((8, 2), F4)})
+    check.required = {"x": replace(SPEC, shape=None)}
+    large.inputs["x"] = np.zeros((8, 20_000), F4)
+    for question in (small, large):
+        check.admit(question).seconds = seconds
+    assert not is_here(model, small)
+    assert is_here(model, large)
+
+
 def test_the_engine_answers_while_it_counts_nothing() -> None:
     model = remote_model()
     replica = in_use(model)

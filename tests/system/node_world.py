@@ -24,8 +24,8 @@ import onnxruntime
 from node_cases import Direct, NodeCase, ask_directly, close, collect, same
 from node_forms import FORMS, Form, Refused
 
-from tensorgate.backends.remote.connection import HttpConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView

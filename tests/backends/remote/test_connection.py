@@ -15,8 +15,9 @@ import uvloop
 from aiohttp import web
 from pydantic import ValidationError
 
-from tensorgate.backends.remote.connection import ConnectionLost, HttpConnection, NotReached, UpstreamConnection
+from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.backends.remote.options import UpstreamAccess, UpstreamOptions, access_of, host_and_port
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.upstream import Ask

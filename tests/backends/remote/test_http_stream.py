@@ -10,7 +10,8 @@ from waiting import steps
 
 from tensorgate.adapters.open_inference.generate_client import Events
 from tensorgate.adapters.upstream import http_failure
-from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, HttpConnection, NotReached
+from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, NotReached
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Exhausted
 from tensorgate.gateway.contract.upstream import Ask

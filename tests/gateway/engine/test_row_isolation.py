@@ -25,9 +25,9 @@ from node_forms import FORMS, Form, Refused
 from onnx import TensorProto, helper
 from waiting import steps
 
-from tensorgate.backends.remote import connection
-from tensorgate.backends.remote.connection import HttpConnection
+from tensorgate.backends.remote import http1_client
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
@@ -336,7 +336,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[list[Act
     world = World(tmp_path_factory.mktemp("rows"))
     with asyncio.Runner() as runner, pytest.MonkeyPatch.context() as patched:
         # A loop that others keep from running for a second takes its own connection for one that cannot be made.
-        patched.setattr(connection, "CONNECTS_WITHIN_S", WITHIN_S)
+        patched.setattr(http1_client, "CONNECTS_WITHIN_S", WITHIN_S)
         runner.run(world.start())
         yield lambda actions: runner.run(world.run(actions))
         runner.run(world.stop())

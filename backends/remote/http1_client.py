@@ -1,0 +1,290 @@
+"""Requests over HTTP/1.1 to one server: each has a connection for itself, and leaves it to the next.
+
+A request goes out in one write, a reply is read where the socket wrote it, and nobody has to have a task for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, ConnectionLost, NotReached
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.wire.eager_start import in_task
+from tensorgate.gateway.wire.http1_reply import BadReply, ReplyReader
+
+_IDLE_S: Final = 15.0
+"""So long a connection is kept that nobody needs."""
+_SMALL_BYTES: Final = 256 << 10
+"""Smaller bodies leave in one write with their head."""
+_SCRATCH_BYTES: Final = 64 << 10
+_MAX_WAITING_BYTES: Final = 1 << 20
+"""Of a stream, before its reader has to take them."""
+_PORTS: Final = {"http": 80, "https": 443}
+_LINE: Final = re.compile(r"[!-~\x80-\U0010ffff]+")
+_HEADERS: Final = re.compile(r"(?:[\w!#$%&'*+\-.^`|~]+: [^\0\r\n]*\r\n)*", re.ASCII)
+_DEFAULTS: Final = {"accept": "*/*", "accept-encoding": "identity"}
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+class Http1Connection(asyncio.BufferedProtocol):
+    """One connection. It has one request at a time."""
+
+    def __init__(self, scratch: memoryview) -> None:
+        """`scratch` is memory for bytes that are looked at at once."""
+        self._scratch = scratch
+        self.idle_since = 0.0
+        self.reader: ReplyReader | None = None
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._waiting_bytes = 0
+        self._is_paused = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may have another request."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def begin(self, head: bytes, body: Sequence[Buffer], reader: ReplyReader) -> None:
+        """Send a request, whose reply this reader gets."""
+        transport = self._transport
+        if transport is None:
+            raise ConnectionLost("the connection is closed")
+        self.reader = reader
+        self._error = None
+        if sum(map(len, body)) <= _SMALL_BYTES:
+            transport.write(b"".join((head, *body)))
+            return
+        transport.write(head)
+        for part in body:
+            transport.write(part)
+
+    async def more(self) -> None:
+        """Until there is more of the reply than was known. Raises what ends it."""
+        if self._error is not None:
+            raise self._error
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    async def whole(self) -> None:
+        """Until the reply is complete. Raises what ends it."""
+        reader = self.reader
+        while reader is not None and not reader.is_complete:
+            await self.more()
+
+    def take(self) -> list[bytes]:
+        """The pieces of a stream that are here."""
+        reader = self.reader
+        if reader is None:
+            return []
+        pieces, reader.pieces = reader.pieces, []
+        self._waiting_bytes = 0
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return pieces
+
+    def end(self) -> bool:
+        """The request is over, in whatever way -> whether the connection may have another one; else it is closed."""
+        reader, self.reader = self.reader, None
+        transport = self._transport
+        if (
+            reader is not None
+            and reader.is_complete
+            and reader.keeps_alive
+            and self._error is None
+            and transport is not None
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()  # it was answered before it was heard
+        ):
+            return True
+        self.close()
+        return False
+
+    def fail(self, error: Exception) -> None:
+        """End the request with this error."""
+        self._error = self._error or error
+        self._wake()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        if self._error is not None:
+            waiter.set_exception(self._error)
+        else:
+            waiter.set_result(None)
+
+    # ------------------------------------------------------------------------------------------------ BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        reader = self.reader
+        return self._scratch if reader is None or reader.arriving is None else reader.arriving.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        reader = self.reader
+        if reader is None:  # nobody has asked
+            self.close()
+            return
+        try:
+            if reader.arriving is None:
+                reader.receive(self._scratch[:nbytes])
+            else:
+                reader.commit(reader.arriving, nbytes)
+        except BadReply as error:
+            self.fail(ConnectionLost(str(error)))
+        except Exception as error:
+            self.fail(error)
+        else:
+            if reader.is_complete:
+                self._wake()
+            elif reader.is_stream and reader.pieces:
+                self._waiting_bytes += nbytes
+                if self._waiting_bytes > _MAX_WAITING_BYTES and not self._is_paused and self._transport is not None:
+                    self._is_paused = True
+                    self._transport.pause_reading()
+                self._wake()
+            return
+        self.close()
+
+    def eof_received(self) -> None:
+        """Whoever closes his side has nothing more to say: so does this one."""
+        reader = self.reader
+        if reader is not None and not reader.is_complete:
+            try:
+                reader.eof()
+            except BadReply as error:
+                self.fail(ConnectionLost(str(error)))
+            else:
+                self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        reader = self.reader
+        if reader is not None and not reader.is_complete:
+            self.fail(ConnectionLost(str(exc or "the connection ended before the reply")))
+
+
+class Http1Client:
+    """All connections to one server. Made, used and closed on the event loop."""
+
+    def __init__(
+        self, base: str, tls: ssl.SSLContext | None = None, server_name: str = "", headers: Mapping[str, str] = {}
+    ) -> None:
+        """`base` is a URL, whose path comes before all targets; `headers` go with each request."""
+        url = urlsplit(base)
+        self._host = url.hostname or ""
+        self._port = url.port or _PORTS.get(url.scheme, 80)
+        self._prefix = url.path.rstrip("/")
+        self._tls = (tls or ssl.create_default_context()) if url.scheme == "https" else None
+        self._server_name = server_name or None
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        named = {"host": host if self._port == _PORTS.get(url.scheme) else f"{host}:{self._port}"}
+        self._headers = named | _DEFAULTS | {name.lower(): value for name, value in headers.items()}
+        self._idle: list[Http1Connection] = []
+        self._open: set[Http1Connection] = set()
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer], reader: ReplyReader
+    ) -> Http1Connection:
+        """A connection that has sent this request; it belongs to whoever asked until it is given to `release`.
+
+        Raises NotReached, ConnectionLost, ValueError for what is no header.
+        """
+        head = self._head(method, target, headers, sum(map(len, body)))
+        connection = self._take_idle() or await self._connect()
+        connection.begin(head, body, reader)
+        return connection
+
+    def release(self, connection: Http1Connection) -> None:
+        """The request is over, in whatever way."""
+        if not connection.end() or self._is_closed:
+            self._drop(connection)
+            return
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(_IDLE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody has needed for long."""
+        self._sweeping = None
+        oldest = time.monotonic() - _IDLE_S
+        while self._idle and self._idle[0].idle_since < oldest:
+            self._drop(self._idle.pop(0))
+        if self._idle:
+            self._sweeping = asyncio.get_running_loop().call_later(_IDLE_S, self._sweep)
+
+    def _drop(self, connection: Http1Connection) -> None:
+        self._open.discard(connection)
+        connection.close()
+
+    def _head(self, method: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
+        fields = self._headers | {name.lower(): value for name, value in headers.items()}
+        if length or method in _WITH_BODY:
+            fields["content-length"] = str(length)
+        path = self._prefix + target
+        text = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
+        if _LINE.fullmatch(path) is None or _HEADERS.fullmatch(text) is None or text.count("\n") != len(fields):
+            raise ValueError("a header, or the target, has a line end or a space that it must not have")
+        return f"{method} {path} HTTP/1.1\r\n{text}\r\n".encode("utf-8", "surrogateescape")
+
+    def _take_idle(self) -> Http1Connection | None:
+        """The one that was used last, which is the most likely to be alive."""
+        oldest = time.monotonic() - _IDLE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and connection.idle_since >= oldest:
+                return connection
+            self._drop(connection)
+        return None
+
+    async def _connect(self) -> Http1Connection:
+        await in_task()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECTS_WITHIN_S):
+                _, connection = await loop.create_connection(
+                    partial(Http1Connection, self._scratch),
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else self._server_name or self._host,
+                )
+        except TimeoutError:
+            raise NotReached(f"no connection to {self._host}:{self._port} within {CONNECTS_WITHIN_S:g} s") from None
+        except (OSError, ssl.SSLError) as error:
+            raise NotReached(str(error)) from None
+        self._open.add(connection)
+        return connection
+
+    async def close(self) -> None:
+        """Requests that are under way end."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in self._open:
+            connection.fail(ConnectionLost("the client is closed"))
+            connection.close()
+        self._open.clear()
+        self._idle.clear()

@@ -1,0 +1,108 @@
+"""One address of another server, over HTTP/1.1."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Final
+
+from tensorgate.backends.remote.connection import OPEN, TOO_LARGE
+from tensorgate.backends.remote.http1_client import Http1Client, Http1Connection
+from tensorgate.backends.remote.options import UpstreamAccess
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.upstream import Ask, Cutter
+from tensorgate.gateway.wire.http1_reply import ReplyReader, ReplyTooLarge
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_HEADER: Final = "x-request-timeout-ms"
+_HEAD: Final = "HEAD"
+_LATE: Final = Reply(b"Deadline Exceeded", 504)
+
+
+class HttpConnection:
+    """An UpstreamConnection over HTTP/1.1. Sockets are kept and used again."""
+
+    def __init__(self, address: str, max_bytes: int, access: UpstreamAccess = OPEN) -> None:
+        scheme = "http" if access.tls is None else "https"
+        self._base = address if "://" in address else f"{scheme}://{address}"
+        self._max_bytes = max_bytes
+        self._client = Http1Client(self._base, access.tls, access.server_name, dict(access.headers))
+
+    async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD)
+        try:
+            connection = await self._sent(ask, reader, seconds)
+            late = self._end_after(seconds, connection)
+            try:
+                await connection.whole()
+            finally:
+                if late is not None:
+                    late.cancel()
+                self._client.release(connection)
+            return Reply(reader.body(), reader.status, reader.headers)
+        except ReplyTooLarge:
+            return self._too_large()
+        except TimeoutError:
+            return _LATE
+
+    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD, in_pieces=ask.cut is not None)
+        try:
+            connection = await self._sent(ask, reader, seconds)
+            late = self._end_after(seconds, connection)
+            try:
+                while not (reader.is_complete or (reader.status and reader.is_stream)):
+                    await connection.more()
+                if ask.cut is None or not reader.is_stream:
+                    yield Reply(reader.body(), reader.status, reader.headers)
+                    return
+                async for message in self._messages(connection, reader, ask.cut()):
+                    yield Reply(message, reader.status, reader.headers)
+            finally:
+                if late is not None:
+                    late.cancel()
+                self._client.release(connection)
+        except ReplyTooLarge:
+            yield self._too_large()
+        except TimeoutError:
+            yield _LATE
+
+    async def _sent(self, ask: Ask, reader: ReplyReader, seconds: float | None) -> Http1Connection:
+        headers = ask.headers
+        if seconds is not None:
+            headers = {**headers, _TIMEOUT_HEADER: str(max(1, int(seconds * 1000)))}
+        return await self._client.send(ask.method, ask.target, headers, ask.body, reader)
+
+    def _end_after(self, seconds: float | None, connection: Http1Connection) -> asyncio.TimerHandle | None:
+        if seconds is None:
+            return None
+        return asyncio.get_running_loop().call_later(seconds, connection.fail, TimeoutError())
+
+    async def _messages(self, connection: Http1Connection, reader: ReplyReader, cut: Cutter) -> AsyncIterator[bytes]:
+        size = 0
+        while True:
+            for part in connection.take():
+                size += len(part)
+                messages = cut.feed(part)
+                for message in messages:
+                    yield message
+                if messages:
+                    size = 0
+                elif size > self._max_bytes:
+                    raise ReplyTooLarge
+            if reader.is_complete:
+                break
+            await connection.more()
+        for message in cut.end():
+            yield message
+
+    def _too_large(self) -> Reply:
+        """What is beyond the limit was not read, and the connection is closed."""
+        text = TOO_LARGE.format(size=f"more than {self._max_bytes}", max_bytes=self._max_bytes)
+        log.warning("upstream %s: %s", self._base, text)
+        return Reply(text.encode(), 413)
+
+    async def close(self) -> None:
+        await self._client.close()
