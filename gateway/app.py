@@ -80,6 +80,7 @@ from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
+from tensorgate.gateway.recording.events import EventSink
 from tensorgate.gateway.recording.files import RecordFiles
 from tensorgate.gateway.recording.recorder import FlightRecorder
 from tensorgate.gateway.replicas import offer_of
@@ -440,7 +441,7 @@ class App:
         if self.observer is not None:
             await asyncio.to_thread(self.observer.close)
         if self._recorder is not None:
-            await asyncio.to_thread(self._recorder.files.close)
+            await asyncio.to_thread(self._recorder.close)
 
     def reopen_logs(self) -> None:
         """The access log was renamed, and goes on in a new file."""
@@ -541,11 +542,14 @@ def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | Non
     wanted = config.record
     if wanted is None:
         return None
-    path = wanted.file.path
-    if slot is not None:
-        path = path.with_name(f"{path.name}-{slot}")
+    files = None
+    if wanted.file is not None:
+        path = wanted.file.path
+        if slot is not None:
+            path = path.with_name(f"{path.name}-{slot}")
+        files = RecordFiles(path, wanted.max_bytes, wanted.files)
     keys = frozenset({config.admin.header.lower()}) if config.admin is not None else frozenset[str]()
-    return FlightRecorder(wanted, RecordFiles(path, wanted.max_bytes, wanted.files), keys)
+    return FlightRecorder(wanted, files, keys, EventSink(wanted.events, config.server_name) if wanted.events else None)
 
 
 def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:

@@ -218,7 +218,7 @@ class Door:
             if self._observer is not None:
                 await asyncio.to_thread(self._observer.close)
             if self._recorder is not None:
-                await asyncio.to_thread(self._recorder.files.close)
+                await asyncio.to_thread(self._recorder.close)
         return True
 
     def reopen_logs(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tensorgate.gateway.config.values import Section
 from tensorgate.gateway.contract.files import Existing, FileRef
@@ -24,12 +24,29 @@ class AccessLogConfig(Section):
     """Whether calls that fail always leave one."""
 
 
-class RecordConfig(Section):
-    """Calls with their answers, kept in files: docs/record.md."""
+class EventsConfig(Section):
+    """Inferences as CloudEvents, sent to an HTTP address: what KServe's logger sends."""
 
-    file: Annotated[FileRef, Existing("new")]
+    url: str = Field(pattern=r"^https?://[^\s/]+[^\s]*$")
+    """Where each event is posted: a Knative broker, a collector of payloads."""
+    mode: Literal["all", "request", "response"] = "all"
+    """Which halves of an inference are sent."""
+    source: str = ""
+    """The attribute source of the events; empty: the server's name."""
+    service: str = ""
+    """The extension inferenceservicename; empty: the model's name."""
+    namespace: str = ""
+    """The extension namespace."""
+
+
+class RecordConfig(Section):
+    """Calls with their answers, kept in files, sent to an address, or both: docs/record.md."""
+
+    file: Annotated[FileRef, Existing("new")] | None = None
     """Where, relative to this file. A full one is renamed to FILE.1, the one before to FILE.2, and so on. Doors write
-    one each, FILE-0, FILE-1 and so on."""
+    one each, FILE-0, FILE-1 and so on. null: in no file."""
+    events: EventsConfig | None = None
+    """Where inferences are sent as CloudEvents; null: nowhere."""
     share: float = Field(default=1.0, gt=0, le=1)
     """The share of calls that are recorded."""
     models: tuple[str, ...] = ()
@@ -42,6 +59,12 @@ class RecordConfig(Section):
     """Longer bodies are left out: only their length is recorded."""
     redact: tuple[str, ...] = ()
     """Headers, and gRPC metadata, that are left out, beside credentials, which always are."""
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> RecordConfig:
+        if self.file is None and self.events is None:
+            raise ValueError("calls are recorded nowhere: give a file, or events with a url")
+        return self
 
 
 class OpenTelemetryConfig(Section):

@@ -3,5 +3,7 @@
 record.py     one recorded call, as a line of the file has it
 recorder.py   takes calls up on the event loop
 comparison.py what differs between two answers
-files.py      writes them, in a thread: rotating, bounded
+backlog.py    calls that wait for a place, and the thread that takes them there
+files.py      that place is a file: rotating, bounded
+events.py     that place is an HTTP address: CloudEvents
 """

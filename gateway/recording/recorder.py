@@ -14,6 +14,8 @@ import orjson
 
 from tensorgate.gateway.config.observing import RecordConfig
 from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.recording.events import GRPC_BODY, OF_BODIES, EventSink, Exchanged
 from tensorgate.gateway.recording.files import RecordFiles
 from tensorgate.gateway.recording.record import VERSION
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
@@ -28,17 +30,31 @@ Send = Callable[[Reply], Awaitable[None] | None]
 class FlightRecorder:
     """Which calls are recorded, and where."""
 
-    def __init__(self, config: RecordConfig, files: RecordFiles, further: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        config: RecordConfig,
+        files: RecordFiles | None,
+        further: frozenset[str] = frozenset(),
+        events: EventSink | None = None,
+    ) -> None:
         """`further` are headers with credentials of this configuration."""
-        self.files = files
+        self._files = files
+        self._events = events
         self.lines = LineParts(CREDENTIALS | further | {name.lower() for name in config.redact})
         self._share = config.share
         self._models = frozenset(config.models)
         self._max_body_bytes = config.max_body_bytes
 
     def counts(self) -> tuple[int, int]:
-        """Calls that stand in files, and those that were dropped."""
-        return self.files.written, self.files.dropped
+        """Calls that stand in files or were sent, and those that were dropped."""
+        places = [each for each in (self._files, self._events) if each is not None]
+        return sum([each.written for each in places]), sum([each.dropped for each in places])
+
+    def close(self) -> None:
+        """Write what waits, as far as that works within moments. In a thread."""
+        for each in (self._files, self._events):
+            if each is not None:
+                each.close()
 
     def tap(self, outcome: CallOutcome, send: Send) -> Send:
         """What sends the replies of a call, and keeps them if the call is recorded."""
@@ -51,8 +67,12 @@ class FlightRecorder:
 
     def keep(self, recording: CallRecording) -> None:
         """A call is over: it is recorded, if its model is."""
-        if not self._models or recording.model in self._models:
-            self.files.take(recording.line, recording.nbytes)
+        if self._models and recording.model not in self._models:
+            return
+        if self._files is not None:
+            self._files.take(recording.line, recording.nbytes)
+        if self._events is not None and (exchanged := recording.exchanged()) is not None:
+            self._events.take(exchanged, recording.nbytes)
 
     def body(self, body: Buffer | Sequence[Buffer]) -> bytes | int:
         """A body that nobody will change, or the length of one that is too long."""
@@ -126,6 +146,34 @@ class CallRecording:
         )
         self._recorder.keep(self)
 
+    def exchanged(self) -> Exchanged | None:
+        """The bodies of an inference that succeeded; None of any other call, where one was too long to be kept, and
+        where one is compressed.
+        """
+        _, transport, _, _, target, _, _, headers, request_id = self._call
+        bodies = [body for _, _, body in self._replies]
+        if not self.model or self._code is not Code.OK or int in map(type, (self._body, *bodies)):
+            return None
+        is_http = transport == "http"
+        came, begun, ended, *_ = self._took
+        sides = [_lowered(headers), *[_lowered(reply.headers) for _, reply, _ in self._replies]]
+        if any(side.get("content-encoding", "identity") != "identity" for side in sides):
+            return None
+        kept: list[Mapping[str, str]] = [
+            {name: side[name] for name in OF_BODIES if name in side} if is_http else GRPC_BODY for side in sides
+        ]
+        return Exchanged(
+            request_id,
+            self.model,
+            self._version,
+            came,
+            came + ended - begun,
+            target,
+            kept[0],
+            self._body,  # type: ignore[arg-type]  # no int
+            list(zip(kept[1:], bodies, strict=True)),  # type: ignore[arg-type]
+        )
+
     def line(self) -> bytes:
         """As the file has it. In any thread."""
         lines = self._recorder.lines
@@ -142,6 +190,10 @@ class CallRecording:
         same = lines.call(headers, *facts, self.model, self._version, self._code.name)
         more += f'{_written(self._body)},"replies":[{",".join(replies)}]'
         return (f'{{"v":{VERSION},"time":{came:.6f}{same},"seconds":{ended - begun:.6f}{more}}}\n').encode()
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 class LineParts:

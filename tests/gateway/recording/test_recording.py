@@ -19,7 +19,7 @@ from tensorgate.gateway.config.observing import RecordConfig
 from tensorgate.gateway.contract.call import Call, Caller, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.files import FileRef
-from tensorgate.gateway.recording import files as record_files
+from tensorgate.gateway.recording import backlog
 from tensorgate.gateway.recording.comparison import differences
 from tensorgate.gateway.recording.files import RecordFiles
 from tensorgate.gateway.recording.record import RecordedCall, RecordedReply, body_of, read_files
@@ -181,8 +181,8 @@ def test_files_rotate_and_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_too_slow_costs_calls_and_nobody_s_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "MAX_WAITING_BYTES", 100)
-    monkeypatch.setattr(record_files, "_WRITE_EVERY_S", 100)
+    monkeypatch.setattr(backlog, "MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr(backlog, "_WRITE_EVERY_S", 100)
     files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
     for _ in range(10):
         files.take(lambda: b"x\n", 30)
@@ -239,10 +239,10 @@ def test_a_call_that_has_no_line_stops_no_other(tmp_path: Path, caplog: pytest.L
         raise TypeError("no line")
 
     files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
-    files.take(fails, record_files.MAX_WAITING_BYTES)
+    files.take(fails, backlog.MAX_WAITING_BYTES)
     wait_until(lambda: files.dropped == 1)
     wait_until(lambda: "1 calls were not recorded" in caplog.text)
-    files.take(lambda: b"x\n", record_files.MAX_WAITING_BYTES)
+    files.take(lambda: b"x\n", backlog.MAX_WAITING_BYTES)
     files.close()
     assert (files.written, files.dropped) == (1, 1)
     assert (tmp_path / "calls").read_bytes() == b"x\n"
