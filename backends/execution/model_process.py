@@ -51,6 +51,8 @@ STREAM_CREDIT: Final = 32
 """Answers of a decoupled model that may be on their way."""
 FIRST_DELAY_S: Final = 0.1
 MAX_DELAY_S: Final = 30.0
+STARTS: Final = 3
+"""How often a process is begun whose load somebody ends by SIGKILL: not the model's doing, as far as one knows."""
 HEALTHY_S: Final = 60.0
 """A process that has stood so long is started again at once when it ends."""
 WAIT_S: Final = 5.0
@@ -157,6 +159,7 @@ class ModelProcess:
         self._delay = 0.0
         self._up_since = 0.0
         self._why = ""
+        self._was_killed = False
         self._busy_at = 0.0
         self._is_tidy = True
 
@@ -190,7 +193,14 @@ class ModelProcess:
         """Start the process for the first time. Raises why the model could not be loaded."""
         self._fork_server.hold()
         try:
-            await self.start()
+            for left in reversed(range(STARTS)):
+                try:
+                    await self.start()
+                    return
+                except Unavailable as error:
+                    if not self._was_killed or not left:
+                        raise
+                    log.warning("%s; another one begins", text_of(error))
         except BaseException:
             self._fork_server.release()
             raise
@@ -199,6 +209,7 @@ class ModelProcess:
         """Start the process, and load the model there. Raises why the model could not be loaded."""
         self._loop = loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
+        self._was_killed = False
         ended = self._ended
         ours, theirs = socket.socketpair()
         output, written = os.pipe()
@@ -206,6 +217,11 @@ class ModelProcess:
             self._forked = await self._fork_server.fork(
                 theirs.fileno(), written, lambda status: None if ended.done() else ended.set_result(status)
             )
+        except OSError as why:  # the template has ended, and is another one the next time
+            self._was_killed = True
+            ours.close()
+            os.close(output)
+            raise _gone(f"no process for {self.name} could be started: {why}") from None
         except BaseException:
             ours.close()
             os.close(output)
@@ -246,7 +262,9 @@ class ModelProcess:
         """How the process has ended, which it is about to. Kills it if it does not."""
         for _ in range(2):
             with contextlib.suppress(TimeoutError):
-                return _cause(await asyncio.wait_for(asyncio.shield(self._ended), 1.0))
+                status = await asyncio.wait_for(asyncio.shield(self._ended), 1.0)
+                self._was_killed = status == -signal.SIGKILL
+                return _cause(status)
             if self._forked is not None:
                 self._forked.kill()
         return "not responding"

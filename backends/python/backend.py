@@ -122,8 +122,9 @@ class ModelRequest:
 
     @property
     def cancelled(self) -> bool:
-        """All callers have left, or their deadlines have passed: nobody waits for what comes now."""
-        return all(request.cancellation.cut for request in self._requests)
+        """All callers have left or want no more, or their deadlines have passed: nobody needs what comes now."""
+        tokens = [request.cancellation for request in self._requests]
+        return all(token.cut or token.is_asked_to_stop for token in tokens)
 
 
 class PythonModel(Protocol):

@@ -23,6 +23,7 @@ from tensorgate.backends.triton_python.response import InferenceResponse
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import (
     Answers,
+    CancellationToken,
     InferRequest,
     InferResponse,
     ModelRef,
@@ -32,7 +33,7 @@ from tensorgate.gateway.contract.canonical import (
 )
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import Cancelled, GatewayError, ModelDecoupled, UnknownOutput, Unsupported
-from tensorgate.gateway.contract.tensor import ParameterValue, Tensors, check_inputs
+from tensorgate.gateway.contract.tensor import NOTHING, ParameterValue, Tensors, check_inputs
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ class ModelCalls:
 
     async def _ask(self, question: Question, parent: Run | None) -> InferenceResponse:
         try:
-            answers = self._submit(question, parent, stream=False)
+            _, answers = self._submit(question, parent, stream=False)
             try:
                 async for answer in answers:
                     return _response_of(question, answer)
@@ -99,12 +100,12 @@ class ModelCalls:
 
     async def _ask_all(self, question: Question, parent: Run | None) -> Responses:
         try:
-            answers = self._submit(question, parent, stream=True)
+            request, answers = self._submit(question, parent, stream=True)
         except GatewayError as error:
-            return Responses(self, question, None, parent, InferenceResponse(error=triton_error(error)))
-        return Responses(self, question, answers, parent)
+            return Responses(self, question, None, None, parent, InferenceResponse(error=triton_error(error)))
+        return Responses(self, question, request.cancellation, answers, parent)
 
-    def _submit(self, question: Question, parent: Run | None, *, stream: bool) -> Answers:
+    def _submit(self, question: Question, parent: Run | None, *, stream: bool) -> tuple[InferRequest, Answers]:
         view = self._view(question.model)
         if view.decoupled and not stream:
             raise ModelDecoupled(view.name)
@@ -112,23 +113,22 @@ class ModelCalls:
         for output in question.outputs:
             if output.name not in view.outputs:
                 raise UnknownOutput(output.name, view.name)
-        answers = view.handle.submit(
-            InferRequest(
-                view,
-                question.inputs,
-                id=question.id,
-                outputs=question.outputs,
-                parameters=question.parameters,
-                sequence=question.sequence,
-                deadline=_deadline(parent),
-                queue_timeout_us=question.timeout_us,
-                stream=stream,
-                callers=_callers(view, parent),
-            )
+        request = InferRequest(
+            view,
+            question.inputs,
+            id=question.id,
+            outputs=question.outputs,
+            parameters=question.parameters,
+            sequence=question.sequence,
+            deadline=_deadline(parent),
+            queue_timeout_us=question.timeout_us,
+            stream=stream,
+            callers=_callers(view, parent),
         )
+        answers = view.handle.submit(request)
         if parent is not None:
             parent.children.add(answers)
-        return answers
+        return request, answers
 
     def _view(self, model: ModelRef) -> ModelView:
         if self._resolve is None:
@@ -177,21 +177,28 @@ def _response_of(question: Question, answer: InferResponse) -> InferenceResponse
 
 
 class Responses:
-    """The answers of a decoupled model, one at a time. `cancel`, or forgetting the iterator, ends the request."""
+    """The answers of a decoupled model, one at a time; where the model says that it is done without an answer, the last
+    one is empty. `cancel` asks the model to stop, and what it does then is heard; forgetting the iterator ends the
+    request.
+    """
 
     def __init__(
         self,
         calls: ModelCalls,
         question: Question,
+        cancellation: CancellationToken | None,
         answers: Answers | None,
         parent: Run | None,
         only: InferenceResponse | None = None,
     ) -> None:
         self._calls = calls
         self._question = question
+        self._cancellation = cancellation
         self._answers = answers
         self._parent = parent
         self._only = only
+        self._is_over = False
+        """The model's last answer was heard."""
 
     def __iter__(self) -> Iterator[InferenceResponse]:
         return self
@@ -200,24 +207,31 @@ class Responses:
         response, self._only = self._only, None
         if response is None and self._answers is not None:
             response = self._calls._start(self._next(self._answers)).result()
-            if response is None or response.has_error():
+            if self._is_over:
                 self._answers = None
         if response is None:
             raise StopIteration
         return response
 
-    async def _next(self, answers: Answers) -> InferenceResponse | None:
+    async def _next(self, answers: Answers) -> InferenceResponse:
         try:
-            return _response_of(self._question, await anext(answers))
-        except (StopAsyncIteration, GatewayError) as error:
+            response = _response_of(self._question, answer := await anext(answers))
+            self._is_over = answer.final
+        except GatewayError as error:
+            response, self._is_over = InferenceResponse(error=triton_error(error)), True
+        except StopAsyncIteration:
+            response, self._is_over = InferenceResponse.heard(self._question.id, [], NOTHING, last=True), True
+        if self._is_over:
             _release(answers, self._parent)
-            return InferenceResponse(error=triton_error(error)) if isinstance(error, GatewayError) else None
+        return response
 
     def cancel(self) -> None:
+        """Ask the model to stop; without effect once it has."""
+        if self._cancellation is not None:
+            self._cancellation.is_asked_to_stop = True
+
+    def __del__(self) -> None:
         answers, self._answers = self._answers, None
         if answers is not None and self._calls.loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._calls.loop.call_soon_threadsafe(_release, answers, self._parent)
-
-    def __del__(self) -> None:
-        self.cancel()

@@ -255,4 +255,5 @@ class InferenceResponseSender:
         self._producer.channel.send(response, flags)
 
     def is_cancelled(self) -> bool:
-        return self._producer.channel.request.cancellation.cut
+        cancellation = self._producer.channel.request.cancellation
+        return cancellation.cut or cancellation.is_asked_to_stop

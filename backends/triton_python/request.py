@@ -140,8 +140,11 @@ class InferenceRequest:
     # ------------------------------------------------------------------------------------------------- to be answered
 
     def is_cancelled(self) -> bool:
-        """The caller has left, or its time is up: nobody waits for what comes now."""
-        return self._producer is not None and self._producer.channel.request.cancellation.cut
+        """The caller has left, or its time is up, or it has cancelled the request and waits for its end."""
+        if self._producer is None:
+            return False
+        cancellation = self._producer.channel.request.cancellation
+        return cancellation.cut or cancellation.is_asked_to_stop
 
     def get_response_sender(self) -> InferenceResponseSender:
         if self._producer is None:

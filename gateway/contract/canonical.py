@@ -206,6 +206,9 @@ class CancellationToken:
     call_record: Traced | None = None
     """Who wants to know what becomes of the request."""
     cut = False
+    is_asked_to_stop = False
+    """The caller wants no more than there is, but still takes what comes: the model may end the request, with an error
+    or more answers, or go on."""
     on_cut: Callable[[], None] | None = None
     """Called on the event loop when the token is cut; it belongs to whoever computes the answer."""
     request_id = ""

@@ -350,3 +350,39 @@ async def test_the_template_may_be_killed(load: Load, monkeypatch: pytest.Monkey
     await until(computation.is_ready)
     (answer,) = await run(computation, request_for(computation, rows(1.0)))
     assert isinstance(answer, InferResponse)
+
+
+def begun_in(folder: Path) -> list[Path]:
+    """A file for each process that began to load."""
+    return [*folder.glob("begun-*")]
+
+
+@pytest.mark.parametrize("who", ["the model's process", "the template"])
+async def test_who_kills_a_process_that_loads_keeps_no_model_from_loading(folder: Path, load: Load, who: str) -> None:
+    slow = """
+        import os, pathlib, time
+        HERE = pathlib.Path(__file__).parent
+        (HERE / f"begun-{os.getpid()}").touch()
+        while not (HERE / "go").exists():
+            time.sleep(0.001)
+    """
+    source = (folder / "models.py").read_text()
+    (folder / "slow.py").write_text(textwrap.dedent(slow) + source)
+    before = children()
+    loading = asyncio.ensure_future(load(path="slow.py:Double"))
+    await until(lambda: begun_in(folder))
+    (file,) = begun_in(folder)
+    (template,) = children() - before
+    os.kill(template if who == "the template" else int(file.name.partition("-")[2]), 9)
+    await until(lambda: len(begun_in(folder)) > 1)
+    (folder / "go").touch()
+    (answer,) = await run(await loading, request_for(await loading, rows(1.0)))
+    assert isinstance(answer, InferResponse)
+
+
+async def test_a_process_that_is_killed_each_time_it_loads_is_not_begun_for_ever(folder: Path, load: Load) -> None:
+    begun = "pathlib.Path(__file__).with_name(f'begun-{os.getpid()}').touch()"
+    (folder / "fatal.py").write_text(f"import os, pathlib\n{begun}\nos.kill(os.getpid(), 9)\n")
+    with pytest.raises(Unavailable, match="has ended \\(SIGKILL\\)"):
+        await load(path="fatal.py:Double")
+    assert len(begun_in(folder)) == model_process.STARTS

@@ -94,8 +94,10 @@ async def test_a_model_hears_all_answers_of_a_decoupled_one(world: Any) -> None:
     for response in {wait + "request.async_exec(decoupled=True)" if wait else "request.exec(decoupled=True)"}:
         if response.has_error():
             heard.append(-response.error().code())
-        else:
+        elif response.output_tensors():
             heard += response.output_tensors()[0].as_numpy().tolist()
+        else:
+            heard.append(99)
     return [y(heard)]
 """,
         )
@@ -120,9 +122,51 @@ def execute(self, requests):
     )
     await world.start()
     for name in ("m", "am"):
-        assert [await world.y(name, [n]) for n in (0, 3, 7)] == [[], [0, 1, 2], [0, 1, 2, 3, 4, 5, 6, -4]]
-    assert await world.y("first", [5]) == [0, 0]
+        # The end that comes without an answer is an empty one, as Triton has it; an error is the end itself.
+        assert [await world.y(name, [n]) for n in (0, 3, 7)] == [[99], [0, 1, 2, 99], [0, 1, 2, 3, 4, 5, 6, -4]]
+    assert await world.y("first", [5]) == [0, 5], "a model that does not look goes on"
     assert type(await world.error("wrong", [1])).__name__ == "Unsupported"
+
+
+@pytest.mark.parametrize("way", ["exec(decoupled=True)", "async_exec(decoupled=True)"])
+async def test_a_model_that_is_asked_to_stop_is_heard_to_the_end(world: Any, way: str) -> None:
+    world.model(
+        "double",
+        """
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    while not sender.is_cancelled():
+        sender.send(y([1]))
+        time.sleep(0.001)
+    assert requests[0].is_cancelled()
+    sender.send(y([2]))
+    error = pb_utils.TritonError("as you like", pb_utils.TritonError.CANCELLED)
+    sender.send(pb_utils.InferenceResponse(error=error), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        decoupled=True,
+    )
+    is_async = way.startswith("async")
+    world.model(
+        "m",
+        ASK
+        + f"""
+{"async " if is_async else ""}def execute(self, requests):
+    answers = {"await " if is_async else ""}self.ask(x_of(requests[0])).{way}
+    heard = []
+    for answer in answers:
+        if answer.has_error():
+            assert (answer.error().message(), answer.error().code()) == ("as you like", pb_utils.TritonError.CANCELLED)
+            heard.append(-1)
+            continue
+        heard += answer.output_tensors()[0].as_numpy().tolist()
+        if len(heard) == 3:
+            answers.cancel()
+    answers.cancel()
+    return [y([*heard[:3], *heard[-2:]])]
+""",
+    )
+    await world.start()
+    assert await world.y("m", [1]) == [1, 1, 1, 2, -1]
 
 
 async def test_a_decoupled_model_asks_from_its_threads(world: Any) -> None:
