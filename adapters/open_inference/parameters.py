@@ -127,8 +127,7 @@ _RESERVED: Final[Mapping[str, Callable[[Any, str], Any]]] = {
 
 
 def sequence_of(reserved: Mapping[str, Any]) -> Sequence | None:
-    """Which sequence a request belongs to; an id of 0 or "" belongs to none."""
-    sequence_id = reserved.get("sequence_id")
-    if not sequence_id:
-        return None
-    return Sequence(sequence_id, reserved.get("sequence_start", False), reserved.get("sequence_end", False))
+    """Which sequence a request belongs to; with an id of 0 or "" to none, but models may see the other two."""
+    sequence_id = reserved.get("sequence_id", 0)
+    start, end = reserved.get("sequence_start", False), reserved.get("sequence_end", False)
+    return Sequence(sequence_id, start, end) if sequence_id or start or end else None

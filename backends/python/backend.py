@@ -108,7 +108,8 @@ class ModelRequest:
     @property
     def sequence(self) -> RequestSequence | None:
         """None where requests share calls: the gateway keeps what their sequences remember."""
-        return None if self._shared else self._first.sequence
+        sequence = None if self._shared else self._first.sequence
+        return sequence if sequence is not None and sequence.id else None
 
     @property
     def streaming(self) -> bool:

@@ -291,7 +291,7 @@ def _on_host(request: InferRequest, device: Device) -> InferRequest:
 
 def _pin(request: InferRequest) -> str:
     """Requests of a sequence go to the same address."""
-    return "" if request.sequence is None else str(request.sequence.id)
+    return "" if request.sequence is None or not request.sequence.id else str(request.sequence.id)
 
 
 def _describe(source: ModelSource) -> Described | None:

@@ -175,7 +175,7 @@ class InferenceRequest:
             {tensor.name(): tensor.owned() for tensor in self._inputs},
             tuple(OutputRequest(name) for name in self._output_names),
             self._id,
-            CanonicalSequence(self._correlation_id, start, end) if self._correlation_id else None,
+            CanonicalSequence(self._correlation_id, start, end) if self._correlation_id or start or end else None,
             self._timeout,
             self._parameters,
         )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorgate.backends.triton_python.errors import TritonError, gateway_error
+from tensorgate.backends.triton_python.errors import TritonError, TritonModelException, gateway_error
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
@@ -65,12 +65,14 @@ class InferenceResponse:
 
 
 def checked_parameters(parameters: Mapping[str, Any] | None) -> Mapping[str, ParameterValue]:
-    """Raises TypeError for what no dialect could carry."""
+    """Raises TritonModelException where Triton does."""
     if not parameters:
         return NOTHING
     for key, value in parameters.items():
-        if not isinstance(key, str) or not isinstance(value, (bool, int, float, str)):
-            raise TypeError(f"parameter {key!r} must be text with a value that is bool, int, float or text")
+        if not isinstance(key, str):
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
     return dict(parameters)
 
 

@@ -149,6 +149,7 @@ class Sequence:
     """
 
     id: int | str
+    """0 or "": to none, though the caller says that this is the first or the last; a model may look at that."""
     start: bool = False
     end: bool = False
 

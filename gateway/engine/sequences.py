@@ -123,7 +123,7 @@ class Sequences:
         sequence = pending.request.sequence
         if pending.admission.rows != 1:
             raise SequenceBatch(self._name)
-        if sequence is None:
+        if sequence is None or not sequence.id:
             raise SequenceIdMissing(self._name)
         self.expire()
         live = self._live.get(sequence.id)

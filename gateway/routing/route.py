@@ -106,7 +106,7 @@ class Route:
 
     def key_of(self, request: InferRequest) -> str | None:
         """The sticky key of a decoded request: its sequence, or the sticky parameter; None if it has neither."""
-        if request.sequence is not None:
+        if request.sequence is not None and request.sequence.id:
             return f"sequence {request.sequence.id}"
         if self._sticky is None or self._sticky.parameter is None:
             return None
@@ -115,7 +115,8 @@ class Route:
 
     def may_fall_back(self, request: InferRequest, error: GatewayError) -> bool:
         """Whether another model may answer after this error. A sequence that has started stays with its model."""
-        if not self.fallback or (request.sequence is not None and not request.sequence.start):
+        sequence = request.sequence
+        if not self.fallback or (sequence is not None and sequence.id and not sequence.start):
             return False
         if isinstance(error, QueueFull) or error.code is Code.RESOURCE_EXHAUSTED:
             return self.config.fallback_on_overload

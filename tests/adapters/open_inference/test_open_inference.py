@@ -327,6 +327,13 @@ def test_a_small_request_asks_for_everything(resolve: Resolve, models: dict[str,
         assert (request.id, request.outputs, request.sequence, dict(request.parameters)) == ("", (), None, {})
 
 
+@pytest.mark.parametrize("id", [{}, {"sequence_id": 0}, {"sequence_id": ""}])
+def test_flags_of_a_sequence_without_an_id_are_kept(id: dict[str, Any], resolve: Resolve) -> None:
+    for start, end in ((True, False), (False, True), (True, True)):
+        request = infer(resolve, "fp32", x([1.5], parameters={**id, "sequence_start": start, "sequence_end": end}))
+        assert request.sequence == Sequence(id.get("sequence_id", 0), start, end)
+
+
 TWICE: list[tuple[list[Any], str]] = [
     ([{"name": "z"}, {"name": "y"}, {"name": "z"}], "z"),
     ([{"name": "y"}, {"name": "y", "parameters": {"classification": 1}}], "y"),
