@@ -110,7 +110,7 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     if is_deeper(body, limit):  # found sooner than a parser notices
         end = _end_before_nesting(body, limit, ignore_trailing)
         if end is None:
-            raise MalformedJson(f"nesting deeper than {max_depth} levels")
+            raise MalformedJson(f"nesting deeper than {max_depth} levels", max_depth=max_depth)
         body = body[:end]
     try:
         parser = _local.parser if len(body) <= _KEPT_BYTES else simdjson.Parser()
@@ -170,7 +170,7 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
                 raise
         raise MalformedJson("Invalid encoding in string.", end) from None
     except RecursionError:
-        raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
+        raise MalformedJson(f"nesting deeper than {max_depth} levels", max_depth=max_depth) from None
     except ValueError:  # an integer with more digits than Python makes one of
         raise MalformedJson("Number too big to be stored in double.") from None
 

@@ -52,6 +52,8 @@ def encode_error(error: GatewayError, call: Call) -> Reply:
 
 
 def _malformed(error: errors.MalformedJson, call: Call) -> str:
+    if error.max_depth is not None:
+        return f"JSON nesting depth exceeds maximum allowed limit ({error.max_depth})"
     at = "" if error.offset is None else f" at {error.offset}"
     return f"failed to parse the request JSON buffer: {error.reason}{at}"
 

@@ -27,14 +27,16 @@ class MalformedJson(GatewayError):
     """The body is not JSON.
 
     `reason` is RapidJSON's wording, which two of the three contracts use; `offset` counts bytes, None if unknown.
+    `max_depth` is how deep it may nest, of one that nests deeper.
     """
 
     code = Code.INVALID_ARGUMENT
 
-    def __init__(self, reason: str, offset: int | None = None) -> None:
+    def __init__(self, reason: str, offset: int | None = None, max_depth: int | None = None) -> None:
         super().__init__(f"{reason} at {offset}")
         self.reason = reason
         self.offset = offset
+        self.max_depth = max_depth
 
 
 class BodyTooLarge(GatewayError):

@@ -300,7 +300,7 @@ REFUSALS: list[tuple[str, bytes, str]] = [
      "[request id: <id_unknown>] inference request batch-size must be <= 4 for 'rows'"),
     ("llm", b'{"text_input":"a",' + b",".join(b'"%d":1' % n for n in range(4096)) + b"}",
      "more than 4096 members in an object"),
-    ("llm", b"[" * 101 + b"]" * 101, "failed to parse the request JSON buffer: nesting deeper than 100 levels"),
+    ("llm", b"[" * 101 + b"]" * 101, "JSON nesting depth exceeds maximum allowed limit (100)"),
 ]  # fmt: skip
 
 

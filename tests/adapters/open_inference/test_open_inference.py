@@ -409,7 +409,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     # JSON, id, parameters
     ("rows", b"", "failed to parse the request JSON buffer: The document is empty. at 0"),
     ("rows", b'{"id":', "failed to parse the request JSON buffer: Invalid value. at 6"),
-    ("rows", b"[" * 101 + b"]" * 101, "failed to parse the request JSON buffer: nesting deeper than 100 levels"),
+    ("rows", b"[" * 101 + b"]" * 101, "JSON nesting depth exceeds maximum allowed limit (100)"),
     ("rows", [], f"Unable to parse 'inputs': {NONE} 'inputs'"),
     ("rows", {}, f"Unable to parse 'inputs': {NONE} 'inputs'"),
     ("rows", {"id": 1}, "Unable to parse 'id': attempt to access JSON non-string as string"),
