@@ -295,7 +295,7 @@ def test_defaults(folder: Path) -> None:
         "opentelemetry": None,
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "cpu": {"threads": None},
-        "processes": {"doors": 1, "engine_cores": None},
+        "processes": {"doors": 1, "engine_cores": None, "replicas": True},
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
         "server_name": "tensorgate",
         "page": True,
