@@ -8,3 +8,8 @@ DIALECTS = {
     "tf_serving": "tensorgate.adapters.tf_serving:KIND",
     "grps": "tensorgate.adapters.grps:KIND",
 }
+
+CONFORMANCE = {
+    "v2": "tensorgate.adapters.open_inference.conformance:SUITE",
+}
+"""What servers are asked by `tensorgate conform --dialect NAME`."""
