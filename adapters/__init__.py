@@ -11,5 +11,6 @@ DIALECTS = {
 
 CONFORMANCE = {
     "v2": "tensorgate.adapters.open_inference.conformance:SUITE",
+    "tf_serving": "tensorgate.adapters.tf_serving.conformance:SUITE",
 }
 """What servers are asked by `tensorgate conform --dialect NAME`."""

@@ -128,8 +128,8 @@ class ConformanceSuite:
     """(transports that can be asked, models that were named) -> a generator of requests, sent their replies."""
     cases: Callable[[FoundServer, Sequence[str]], Sequence[ConformanceCase]]
     """(server, transports) -> what to ask it."""
-    repository: Callable[[], Mapping[str, bytes]]
-    """Files, by relative path, of models whose behaviour the cases know."""
+    repository: Callable[[str], Mapping[str, bytes]]
+    """(absolute path of a folder) -> files there, by relative path, of models whose behaviour the cases know."""
     serve_hint: str
     """How the models of the repository are served, for people."""
     is_volatile: Callable[[WireRequest], bool] = lambda request: False

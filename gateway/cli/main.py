@@ -154,8 +154,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _conform_verb(verbs: Any) -> None:
+    from tensorgate.adapters import CONFORMANCE
+
     verb = _verb(verbs, "conform", _conform)
-    verb.add_argument("--dialect", required=True, choices=["v2"], help="the protocol")
+    verb.add_argument("--dialect", required=True, choices=CONFORMANCE, help="the protocol")
     verb.add_argument("--http", metavar="URL", help="where it speaks HTTP: http://HOST:PORT")
     verb.add_argument("--grpc", metavar="HOST:PORT", help="where it speaks gRPC (needs grpcio)")
     verb.add_argument(

@@ -13,7 +13,6 @@ from tensorgate.adapters.conformance.expectations import (
     HasCode,
     HasErrorStatus,
     HasHeader,
-    HasHeaderStart,
     HasJson,
     HasMessages,
     HasStatus,
@@ -71,18 +70,6 @@ def packed(datatype: str, values: Sequence[Any]) -> bytes:
 def json_values(tensor: GivenTensor) -> list[Any]:
     """As they stand in JSON."""
     return [each.decode() if isinstance(each, bytes) else each for each in tensor.values]
-
-
-def get(path: str, *expectations: Expectation, method: str = "GET") -> Step:
-    """A question over HTTP without a body."""
-    return WireRequest("http", path, method=method), expectations
-
-
-def post(path: str, body: bytes | Any, *expectations: Expectation, **headers: str) -> Step:
-    """A body over HTTP; what is not bytes is sent as JSON. Underscores of headers' names are hyphens."""
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    sent = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return WireRequest("http", path, (data,), headers=sent), expectations
 
 
 def infer_path(model: str, version: str = "") -> str:
@@ -144,11 +131,6 @@ def stream(requests: Sequence[Any], *expectations: Expectation) -> Step:
     return WireRequest(
         "grpc", f"{SERVICE}ModelStreamInfer", datas, client_streams=True, server_streams=True
     ), expectations
-
-
-def json_ok(pattern: Any) -> tuple[Expectation, ...]:
-    """A success whose body is JSON."""
-    return HasStatus((200,)), HasHeaderStart("content-type", "application/json"), HasJson(pattern)
 
 
 def error(status: int, contains: str = "", level: Level = Level.REQUIRED) -> tuple[Expectation, ...]:

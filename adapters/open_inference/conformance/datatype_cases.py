@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tensorgate.adapters.conformance.case import ConformanceCase, Level, Step
 from tensorgate.adapters.conformance.expectations import HasHeaderStart, HasJsonAndTail, HasStatus
+from tensorgate.adapters.conformance.http_calls import json_ok, post
 from tensorgate.adapters.conformance.patterns import INTEGER, Float32
 from tensorgate.adapters.open_inference.conformance.calls import (
     CONTENTS,
@@ -21,12 +22,10 @@ from tensorgate.adapters.open_inference.conformance.calls import (
     infer_document,
     infer_message,
     infer_path,
-    json_ok,
     json_values,
     malformed,
     output,
     packed,
-    post,
     proto_output,
     response,
 )

@@ -12,15 +12,14 @@ from urllib.parse import quote
 from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.conformance.case import Finding, FoundServer, WireReply, WireRequest
+from tensorgate.adapters.conformance.http_calls import get, post
 from tensorgate.adapters.conformance.plain import plain_message
 from tensorgate.adapters.open_inference.conformance.calls import (
     FORMATS,
     GivenTensor,
     binary_infer,
     call,
-    get,
     infer_message,
-    post,
 )
 from tensorgate.adapters.protobuf.messages import message
 

@@ -17,6 +17,7 @@ from tensorgate.adapters.conformance.expectations import (
     HasJsonAndTail,
     HasStatus,
 )
+from tensorgate.adapters.conformance.http_calls import get, json_ok, post
 from tensorgate.adapters.conformance.patterns import (
     ABSENT,
     ANY,
@@ -33,13 +34,10 @@ from tensorgate.adapters.open_inference.conformance.calls import (
     binary_infer,
     cut_infer,
     error,
-    get,
     infer_document,
     infer_path,
-    json_ok,
     malformed,
     output,
-    post,
 )
 from tensorgate.adapters.open_inference.conformance.facts import V2ModelFacts
 from tensorgate.adapters.open_inference.conformance.known_models import (

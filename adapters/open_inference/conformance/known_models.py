@@ -172,8 +172,8 @@ def identity_name(datatype: str) -> str:
     return f"conform_identity_{datatype.lower()}"
 
 
-def repository() -> Mapping[str, bytes]:
-    """Files by their paths in the repository."""
+def repository(folder: str) -> Mapping[str, bytes]:
+    """Files by their paths in the repository, wherever it lies."""
     files: dict[str, str] = {f"{ADD_SUB}/labels.txt": "zero\none\n"}
     for name, (config, code) in _MODELS.items():
         files[f"{name}/config.pbtxt"] = dedent(config).lstrip()

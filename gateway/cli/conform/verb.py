@@ -64,7 +64,7 @@ def conform(options: ConformOptions, print_line: PrintLine) -> int:
 def write_repository(dialect: str, folder: Path, print_line: PrintLine) -> int:
     """Write the models whose behaviour the cases know. Raises ClientError."""
     suite = suite_of(dialect)
-    files = suite.repository()
+    files = suite.repository(str(folder.resolve()))
     for name, data in files.items():
         file = folder / name
         try:
