@@ -12,5 +12,6 @@ DIALECTS = {
 CONFORMANCE = {
     "v2": "tensorgate.adapters.open_inference.conformance:SUITE",
     "tf_serving": "tensorgate.adapters.tf_serving.conformance:SUITE",
+    "grps": "tensorgate.adapters.grps.conformance:SUITE",
 }
 """What servers are asked by `tensorgate conform --dialect NAME`."""

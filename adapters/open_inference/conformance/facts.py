@@ -60,9 +60,6 @@ def find(transports: Sequence[str], named: Sequence[str]) -> Finding:
     models = []
     for name in (*known, *others[:MAX_MODELS]):
         facts = yield from _model(name, over_http)
-        if facts is None:
-            notes.append(f"{name}: its metadata could not be had")
-            continue
         models.append(facts)
         if facts.zeros is None and name in others:
             notes.append(f"{name}: takes no plain inference of zeros, so only its metadata was asked")
@@ -97,7 +94,7 @@ def _model(name: str, over_http: bool) -> Asking:
         versions = tuple(str(each) for each in found.get("versions") or ())
         zeros = _zeros(inputs)
     except (KeyError, TypeError, ValueError, AttributeError):
-        return None
+        return V2ModelFacts(name, (), (), (), None)  # the case that asks for its metadata tells what is wrong with them
     if zeros is not None:
         request, _ = (
             binary_infer(quote(name, safe=""), zeros, {})

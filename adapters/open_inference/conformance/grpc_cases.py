@@ -108,10 +108,10 @@ def model_cases(model: V2ModelFacts) -> Iterator[ConformanceCase]:
 
     described = {
         "name": model.name,
-        "versions": list(model.versions),
+        "versions": list(model.versions) if model.versions else LIST,
         "platform": TEXT,
-        "inputs": Unordered(tuple(dict(each) for each in model.inputs)),
-        "outputs": Unordered(tuple(dict(each) for each in model.outputs)),
+        "inputs": Unordered(tuple(dict(each) for each in model.inputs)) if model.inputs else LIST,
+        "outputs": Unordered(tuple(dict(each) for each in model.outputs)) if model.outputs else LIST,
     }
     versions = "", *model.versions[:2]
     for version in versions:
@@ -209,6 +209,14 @@ def _both(pattern: Any) -> tuple[Any, ...]:
 
 
 def _add_sub() -> Iterator[ConformanceCase]:
+    described = {
+        "inputs": [{"name": name, "datatype": "INT32", "shape": [-1, 4]} for name in ("INPUT0", "INPUT1")],
+        "outputs": [{"name": name, "datatype": "INT32", "shape": [-1, 4]} for name in ("OUTPUT0", "OUTPUT1")],
+    }
+    metadata = call(
+        "ModelMetadata", _asked("ModelMetadata", name=ADD_SUB), *answered("ModelMetadataResponse", described)
+    )
+    yield _case("metadata of a model that is known", "ModelMetadata", metadata)
     outputs = [proto_output("OUTPUT0", "INT32", (1, 4)), proto_output("OUTPUT1", "INT32", (1, 4))]
     whole = response(ADD_SUB, outputs, _SUMS, _DIFFERENCES)
     for raw in (True, False):

@@ -65,6 +65,8 @@ def write_repository(dialect: str, folder: Path, print_line: PrintLine) -> int:
     """Write the models whose behaviour the cases know. Raises ClientError."""
     suite = suite_of(dialect)
     files = suite.repository(str(folder.resolve()))
+    if not files:
+        raise ClientError(f"{suite.title} has no models that any server of it could be given")
     for name, data in files.items():
         file = folder / name
         try:
