@@ -167,10 +167,22 @@ def _conform_verb(verbs: Any) -> None:
         help="write models of known behaviour there, and end: what a server that serves them is asked is far more",
     )
     verb.add_argument("--model", action="append", default=[], metavar="NAME", help="ask about these models only")
+    other = verb.add_argument_group("another server in place of the protocol: only what the two answer differently")
+    other.add_argument("--against-http", metavar="URL", help="where the other one speaks HTTP")
+    other.add_argument("--against-grpc", metavar="HOST:PORT", help="where the other one speaks gRPC")
+    other.add_argument(
+        "--from-log",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="ask what was recorded (see docs/record.md): answers are to be as they were, or as the other server's",
+    )
     verb.add_argument("--timeout", type=float, default=10.0, help="seconds for one answer (default 10)")
     verb.add_argument("--show", type=_number, default=20, metavar="N", help="differences told per group (default 20)")
     verb.add_argument("--json", type=Path, metavar="FILE", help="write the report, with every case")
     verb.add_argument("--junit", type=Path, metavar="FILE", help="write it as JUnit's XML")
+    verb.add_argument("--html", type=Path, metavar="FILE", help="write it as one HTML page")
 
 
 def _doors(text: str) -> int | str:
@@ -665,7 +677,8 @@ def _conform(options: argparse.Namespace) -> int:
     example:
       tensorgate conform --dialect v2 --repository models
       tritonserver --model-repository=models
-      tensorgate conform --dialect v2 --http http://localhost:8000 --grpc localhost:8001
+      tensorgate conform --dialect v2 --http http://localhost:8000 --grpc localhost:8001 --html report.html
+      tensorgate conform --dialect v2 --http http://new:8000 --against-http http://old:8000
     """
     from tensorgate.gateway.cli.conform import verb
 
@@ -677,10 +690,14 @@ def _conform(options: argparse.Namespace) -> int:
         options.dialect,
         options.http,
         options.grpc,
+        options.against_http,
+        options.against_grpc,
+        options.from_log,
         options.model,
         options.timeout,
         options.show,
         options.json,
         options.junit,
+        options.html,
     )
     return verb.conform(wanted, _print_line)

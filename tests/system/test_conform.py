@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
-import yaml
 from conform_proxy import Change, SpoiltServer, spoilt
-from serving import DEMO, HOST, ROOT, Gateway, command, running, started
+from conform_servers import serving_classes, serving_repository
+from serving import HOST, Gateway, command
 
 from tensorgate.adapters.conformance.case import Level, WireReply
 from tensorgate.adapters.protobuf.messages import message
@@ -19,62 +20,19 @@ from tensorgate.gateway.cli.conform.asking import clients
 from tensorgate.gateway.cli.conform.judging import Verdict, find_server, judge_case
 from tensorgate.gateway.cli.conform.verb import suite_of
 
-CLASSES = ROOT / "tests/system/conform_models.py"
-TYPES = {
-    "float": "FP32",
-    "double": "FP64",
-    "int32": "INT32",
-    "uint8": "UINT8",
-    "int16": "INT16",
-    "int8": "INT8",
-    "string": "BYTES",
-    "int64": "INT64",
-    "bool": "BOOL",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-}
-"""TensorFlow's types, and what they are called here."""
-
 
 @pytest.fixture(scope="module")
 def v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway that serves the models whose behaviour the cases of V2 know."""
-    folder = tmp_path_factory.mktemp("conform")
-    written = command("conform", "--dialect", "v2", "--repository", folder / "models")
-    assert written.returncode == 0, written.stderr
-    ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
-    with started(folder / "log", "--model-repository", str(folder / "models"), *ports) as gateway:
-        gateway.wait_until_ready()
+    with serving_repository(tmp_path_factory.mktemp("conform")) as gateway:
         yield gateway
 
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway that serves what the cases of TensorFlow Serving and of grps know, without TensorFlow."""
-    models = {
-        "conform_half_plus_two": {
-            "backend": "onnx",
-            "path": str(DEMO.parent / "demo/models/half_plus_two"),
-            "max_batch_size": 0,
-        },
-        "conform_add_sub": _python("AddSub", ("a", "b"), ("sum", "difference"), "FP32"),
-    }
-    for name, datatype in TYPES.items():
-        models[f"conform_identity_{name}"] = _python("Identity", ("x",), ("y",), datatype)
-    bind = {"bind": f"{HOST}:0"}
-    listen = {"http": [bind], "grpc": [dict(bind)], "metrics": dict(bind)}
-    file = tmp_path_factory.mktemp("conform") / "gateway.yaml"
-    file.write_text(yaml.safe_dump({"listen": listen, "models": models}))
-    with running(file) as gateway:
+    with serving_classes(tmp_path_factory.mktemp("conform")) as gateway:
         yield gateway
-
-
-def _python(kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...], datatype: str) -> dict[str, Any]:
-    sides = {
-        side: [{"name": name, "datatype": datatype, "shape": [-1]} for name in names]
-        for side, names in (("inputs", inputs), ("outputs", outputs))
-    }
-    return {"backend": "python", "path": f"{CLASSES}:{kind}"} | sides
 
 
 def conform(gateway: Gateway, folder: Path, *options: str) -> dict[str, Any]:
@@ -353,3 +311,65 @@ def test_the_proxy_itself_changes_nothing(dialect: str, fixture: str, request: p
     server.change = lambda target, reply: reply
     for transport in ("http", "grpc"):
         assert _differing(dialect, server, transport) == ""
+
+
+# ------------------------------------------------------------------------------------------------- reports, comparisons
+
+
+def test_two_servers_that_answer_alike_do_not_differ(v2: Gateway, spoilt_v2: SpoiltServer, tmp_path: Path) -> None:
+    spoilt_v2.change = lambda target, reply: reply
+    addresses = ("--against-http", spoilt_v2.url, "--against-grpc", spoilt_v2.grpc_address)
+    report = conform(v2, tmp_path, "--dialect", "v2", "--model", "conform_add_sub", *addresses)
+    assert report["totals"] == {"passed": len(report["cases"]), "differs": 0, "not offered": 0}
+    assert len(report["cases"]) > 50
+
+
+def test_what_two_servers_answer_differently_is_told(v2: Gateway, spoilt_v2: SpoiltServer, tmp_path: Path) -> None:
+    spoilt_v2.change = V2_FAULTS["gRPC: a datatype"]
+    addresses = ("--grpc", f"{HOST}:{v2.grpc_port}", "--against-grpc", spoilt_v2.grpc_address)
+    reports = ("--json", tmp_path / "r.json", "--junit", tmp_path / "r.xml", "--html", tmp_path / "r.html")
+    asked = command("conform", "--dialect", "v2", "--model", "conform_add_sub", *addresses, *reports)
+    assert asked.returncode == 1
+    assert 'outputs[0].datatype: expected "X"' in asked.stdout
+    cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+    differing = [each for each in cases if each["outcome"] == "differs"]
+    assert {each["what"] for case in differing for each in case["differences"]} >= {"outputs[0].datatype"}
+    suite = ElementTree.parse(tmp_path / "r.xml").getroot()  # noqa: S314  (written a line before)
+    assert len(suite.findall("testcase/failure")) == int(suite.attrib["failures"]) == len(differing)
+    page = (tmp_path / "r.html").read_text()
+    assert page.count('<details class="differs">') == len(differing)
+    assert "<script" not in page
+    assert "http://" not in page
+
+
+def test_recorded_traffic_is_asked_again(classes: Gateway, spoilt_classes: SpoiltServer, tmp_path: Path) -> None:
+    log = tmp_path / "calls.jsonl"
+    call = {
+        "v": 1,
+        "time": 1.0,
+        "dialect": "tf_serving",
+        "transport": "http",
+        "stream": "unary",
+        "method": "POST",
+        "target": "/v1/models/conform_half_plus_two:predict",
+        "headers": {"content-type": "application/json"},
+        "seconds": 0.1,
+        "ended": "OK",
+        "text": '{"instances": [1.0]}',
+        "replies": [
+            {"after_s": 0.1, "headers": {"content-type": "application/json"}, "text": '{"predictions": [2.5]}'}
+        ],
+    }
+    log.write_text(json.dumps(call) + "\n")
+    report = conform(classes, tmp_path, "--dialect", "tf_serving", "--from-log", str(log))
+    assert report["totals"] == {"passed": 1, "differs": 0, "not offered": 0}
+    spoilt_classes.change = TFS_FAULTS["a value"]
+    asked = command("conform", "--dialect", "tf_serving", "--http", spoilt_classes.url, "--from-log", log)
+    assert asked.returncode == 1
+    assert "predictions[0]: expected 2.5" in asked.stdout
+
+
+def test_an_address_where_nobody_is_ends_it_with_one_line() -> None:
+    asked = command("conform", "--dialect", "v2", "--http", f"http://{HOST}:9")
+    assert asked.returncode == 1
+    assert asked.stderr.count("\n") == 1

@@ -2,6 +2,6 @@
 
 asking   the two clients: HTTP and gRPC, bytes in and bytes out
 judging  a suite's cases asked one by one -> verdicts
-against  two servers asked the same; recorded_questions: questions of recorded traffic
+against  two servers asked the same, or one what was recorded
 report   verdicts for people, as JSON and for JUnit; page: as one HTML page
 """

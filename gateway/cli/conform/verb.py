@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final
 
 from tensorgate.adapters import CONFORMANCE
 from tensorgate.adapters.conformance.case import ConformanceSuite
 from tensorgate.gateway.cli.client import ClientError
-from tensorgate.gateway.cli.conform import report
+from tensorgate.gateway.cli.conform import against, page, report
 from tensorgate.gateway.cli.conform.asking import clients
 from tensorgate.gateway.cli.conform.judging import judge
 
-DIALECTS: Final = tuple(CONFORMANCE)
 PrintLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ConformOptions:
-    """Where to ask, and where reports go."""
+    """Where to ask, what, and where reports go."""
 
     dialect: str
     http: str | None = None
     grpc: str | None = None
+    against_http: str | None = None
+    against_grpc: str | None = None
+    logs: Sequence[Path] = ()
     models: Sequence[str] = ()
     timeout_s: float = 10.0
     show: int = 20
     json: Path | None = None
     junit: Path | None = None
+    html: Path | None = None
 
 
 def suite_of(dialect: str) -> ConformanceSuite:
@@ -44,20 +47,38 @@ def suite_of(dialect: str) -> ConformanceSuite:
 def conform(options: ConformOptions, print_line: PrintLine) -> int:
     """Ask a server -> exit status: 1 where something that clients rely on differs. Raises ClientError."""
     addresses = {
-        name: address for name, address in (("http", options.http), ("grpc", options.grpc)) if address is not None
+        name: address
+        for name, address in (
+            ("http", options.http),
+            ("grpc", options.grpc),
+            ("against http", options.against_http),
+            ("against grpc", options.against_grpc),
+        )
+        if address is not None
     }
-    asked = clients(options.http, options.grpc, options.timeout_s)
-    try:
-        found = judge(suite_of(options.dialect), asked, addresses, options.models)
-    finally:
-        for client in asked.values():
-            client.close()
+    suite = suite_of(options.dialect)
+    with ExitStack() as stack:
+        asked = clients(options.http, options.grpc, options.timeout_s)
+        others = clients(options.against_http, options.against_grpc, options.timeout_s)
+        for client in (*asked.values(), *others.values()):
+            stack.callback(client.close)
+        if others and not asked.keys() & others.keys():
+            raise ClientError("the two servers have no transport in common")
+        cases = against.recorded_cases(options.logs, asked) if options.logs else None
+        if others:
+            found = against.judge_against(suite, asked, others, addresses, cases, options.models)
+        elif cases is not None:
+            found = against.judge_recorded(suite, asked, addresses, cases)
+        else:
+            found = judge(suite, asked, addresses, options.models)
     for line in report.lines(found, options.show):
         print_line(line)
     if options.json:
         _write(options.json, (json.dumps(report.plain(found), indent=2, ensure_ascii=False) + "\n").encode())
     if options.junit:
         _write(options.junit, report.junit(found))
+    if options.html:
+        _write(options.html, page.html(found).encode())
     return 1 if found.fails else 0
 
 
