@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -38,6 +39,7 @@ def ask(name: str, dialect: str, http: int, grpc: int, folder: Path) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     FOLDER.mkdir(exist_ok=True)
     rows = []
     with tempfile.TemporaryDirectory() as place:
