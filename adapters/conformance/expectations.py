@@ -68,18 +68,6 @@ class HasHeaderStart:
 
 
 @dataclass(frozen=True, slots=True)
-class HasBody:
-    """The body is exactly these bytes."""
-
-    body: bytes
-    level: Level = Level.REQUIRED
-
-    def differences(self, reply: WireReply) -> Iterable[ReplyDifference]:
-        if reply.body != self.body:
-            yield ReplyDifference("body", shown_bytes(self.body), shown_bytes(reply.body), self.level)
-
-
-@dataclass(frozen=True, slots=True)
 class HasJson:
     """The body is JSON that fits a pattern."""
 

@@ -337,7 +337,7 @@ def test_what_two_servers_answer_differently_is_told(v2: Gateway, spoilt_v2: Spo
     suite = ElementTree.parse(tmp_path / "r.xml").getroot()  # noqa: S314  (written a line before)
     assert len(suite.findall("testcase/failure")) == int(suite.attrib["failures"]) == len(differing)
     page = (tmp_path / "r.html").read_text()
-    assert page.count('<details class="differs">') == len(differing)
+    assert page.count('<details class="only-differs differs">') == len(differing)
     assert "<script" not in page
     assert "http://" not in page
 

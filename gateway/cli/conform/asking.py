@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -126,13 +125,3 @@ def clients(http_url: str | None, grpc_address: str | None, timeout_s: float) ->
     if grpc_address:
         made["grpc"] = GrpcWireClient(grpc_address, timeout_s)
     return made
-
-
-def is_reachable(address: str, timeout_s: float) -> bool:
-    """Whether something accepts connections at HOST:PORT or a URL."""
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    try:
-        with socket.create_connection((parts.hostname or "localhost", parts.port or 80), timeout_s):
-            return True
-    except OSError:
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from html import escape
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Final
 
 from tensorgate.gateway.cli.conform.judging import JudgedCase, JudgedServer, Verdict
@@ -36,12 +36,18 @@ def html(report: JudgedServer) -> str:
     name = escape(report.server.name or "a server without a name")
     title = f"{escape(report.suite.title)}: {name}"
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report.time))
+    is_clean = len(report.of(Verdict.PASSED)) == len(report.cases)
     boxes = "".join(
-        f'<label><input type="checkbox" id="{_id(verdict)}"{"" if verdict is Verdict.PASSED else " checked"}> '
+        f'<label><input type="checkbox" id="{_id(verdict)}"{" checked" if is_clean or verdict != "passed" else ""}> '
         f"{verdict} {len(report.of(verdict))}</label>"
         for verdict in Verdict
     )
-    hide = "".join(f"body:has(#{_id(each)}:not(:checked)) .{_id(each)}{{display:none}}" for each in Verdict)
+    kinds = [kind for count in range(1, len(Verdict) + 1) for kind in combinations(Verdict, count)]
+    hide = "".join(
+        f"body{''.join(f':has(#{_id(each)}:not(:checked))' for each in kind)} .only-{'-'.join(map(_id, kind))},"
+        for kind in kinds
+    )
+    hide = f"{hide[:-1]}{{display:none}}"
     notes = "".join(f"<p>{escape(note)}</p>" for note in report.server.notes)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
@@ -60,23 +66,26 @@ def _groups(report: JudgedServer) -> Iterator[str]:
         return judged.case.transport, judged.case.clause
 
     for (transport, name), cases in groupby(sorted(report.cases, key=clause), key=clause):
-        yield f"<section><h2>{escape(name)} <small>{transport}</small></h2>"
-        yield from map(_case, cases)
+        group = list(cases)
+        kind = "-".join(_id(each) for each in Verdict if any(judged.verdict is each for judged in group))
+        yield f'<section class="only-{kind}"><h2>{escape(name)} <small>{transport}</small></h2>'
+        yield from map(_case, group)
         yield "</section>"
 
 
 def _case(judged: JudgedCase) -> str:
+    kind = _id(judged.verdict)
     head = (
         f"<b>{judged.verdict}</b>{escape(judged.case.name)}"
         f"<small>{LEVELS[judged.level]}{f', {escape(judged.case.extension)}' if judged.case.extension else ''}</small>"
     )
     if judged.request is None or judged.reply is None:
-        return f'<div class="row {_id(judged.verdict)}">{head}</div>'
+        return f'<div class="row only-{kind} {kind}">{head}</div>'
     rows = "".join(
         f"<tr><td>{escape(each.what)}<td>{escape(each.expected)}<td>{escape(each.got)}" for each in judged.differences
     )
     return (
-        f'<details class="{_id(judged.verdict)}"><summary>{head}</summary>'
+        f'<details class="only-{kind} {kind}"><summary>{head}</summary>'
         f"<table><tr><th>what<th>expected<th>got{rows}</table>"
         f"<pre>{escape(shown_request(judged.request))}</pre><pre>{escape(shown_reply(judged.reply))}</pre></details>"
     )
