@@ -13,7 +13,7 @@ PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
 # What `make help` prints is the text behind ## of each target.
-.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto clients clean
+.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance clients clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ schema: $(VENV)/.run ## rewrite config/schema.json from the classes of the confi
 
 proto: $(VENV)/.test ## rewrite the descriptor set from proto/
 	$(VENV)/bin/python -m grpc_tools.protoc -Iproto --include_imports --descriptor_set_out=adapters/protobuf/messages/descriptors.binpb proto/*.proto
+
+conformance: $(VENV)/.test ## rewrite docs/conformance/: what the servers that are here answer, held against their protocols
+	$(VENV)/bin/python tests/system/write_conformance.py
 
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 

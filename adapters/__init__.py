@@ -8,3 +8,10 @@ DIALECTS = {
     "tf_serving": "tensorgate.adapters.tf_serving:KIND",
     "grps": "tensorgate.adapters.grps:KIND",
 }
+
+CONFORMANCE = {
+    "v2": "tensorgate.adapters.open_inference.conformance:SUITE",
+    "tf_serving": "tensorgate.adapters.tf_serving.conformance:SUITE",
+    "grps": "tensorgate.adapters.grps.conformance:SUITE",
+}
+"""What servers are asked by `tensorgate conform --dialect NAME`."""

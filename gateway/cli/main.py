@@ -143,12 +143,46 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--repeat", type=_number, default=1, metavar="N", help="play all so many times")
     verb.add_argument("--json", type=Path, metavar="FILE", help="write the report, with all that differ")
 
+    _conform_verb(verbs)
+
     verb = _verb(verbs, "health", _health)
     verb.add_argument("--live", action="store_true", help="ask only whether the process answers")
     verb.add_argument("--grpc", metavar="HOST:PORT", help="ask a gRPC port, in place of --url")
     verb.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="keep asking for so long (default 0)")
     _url(verb)
     return parser
+
+
+def _conform_verb(verbs: Any) -> None:
+    from tensorgate.adapters import CONFORMANCE
+
+    verb = _verb(verbs, "conform", _conform)
+    verb.add_argument("--dialect", required=True, choices=CONFORMANCE, help="the protocol")
+    verb.add_argument("--http", metavar="URL", help="where it speaks HTTP: http://HOST:PORT")
+    verb.add_argument("--grpc", metavar="HOST:PORT", help="where it speaks gRPC (needs grpcio)")
+    verb.add_argument(
+        "--repository",
+        type=Path,
+        metavar="DIR",
+        help="write models of known behaviour there, and end: what a server that serves them is asked is far more",
+    )
+    verb.add_argument("--model", action="append", default=[], metavar="NAME", help="ask about these models only")
+    other = verb.add_argument_group("another server in place of the protocol: only what the two answer differently")
+    other.add_argument("--against-http", metavar="URL", help="where the other one speaks HTTP")
+    other.add_argument("--against-grpc", metavar="HOST:PORT", help="where the other one speaks gRPC")
+    other.add_argument(
+        "--from-log",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="ask what was recorded (see docs/record.md): answers are to be as they were, or as the other server's",
+    )
+    verb.add_argument("--timeout", type=float, default=10.0, help="seconds for one answer (default 10)")
+    verb.add_argument("--show", type=_number, default=20, metavar="N", help="differences told per group (default 20)")
+    verb.add_argument("--json", type=Path, metavar="FILE", help="write the report, with every case")
+    verb.add_argument("--junit", type=Path, metavar="FILE", help="write it as JUnit's XML")
+    verb.add_argument("--html", type=Path, metavar="FILE", help="write it as one HTML page")
 
 
 def _doors(text: str) -> int | str:
@@ -631,3 +665,39 @@ def _replay(options: argparse.Namespace) -> int:
         tuple(headers),
     )
     return replay.replay(options.files, wanted, options.json, _print_line)
+
+
+def _conform(options: argparse.Namespace) -> int:
+    """Ask a running server what its protocol promises, and tell what differs. Any server: a Triton, TensorFlow Serving,
+    grps, KServe's, MLServer, or this one. Exit status 1 if something differs that clients rely on.
+
+    A case passes, differs (the report has what was expected and what came), or is of an extension that the server does
+    not offer. "Recommended" is what clients cope with.
+
+    example:
+      tensorgate conform --dialect v2 --repository models
+      tritonserver --model-repository=models
+      tensorgate conform --dialect v2 --http http://localhost:8000 --grpc localhost:8001 --html report.html
+      tensorgate conform --dialect v2 --http http://new:8000 --against-http http://old:8000
+    """
+    from tensorgate.gateway.cli.conform import verb
+
+    if options.repository is not None:
+        return verb.write_repository(options.dialect, options.repository, _print_line)
+    if options.http is None and options.grpc is None:
+        raise client.ClientError("say where to ask: --http http://HOST:PORT, --grpc HOST:PORT, or both")
+    wanted = verb.ConformOptions(
+        options.dialect,
+        options.http,
+        options.grpc,
+        options.against_http,
+        options.against_grpc,
+        options.from_log,
+        options.model,
+        options.timeout,
+        options.show,
+        options.json,
+        options.junit,
+        options.html,
+    )
+    return verb.conform(wanted, _print_line)

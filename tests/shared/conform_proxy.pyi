@@ -1,0 +1,1 @@
+from tests.system.conform_proxy import *
