@@ -1,19 +1,19 @@
 """Headers whose names match a pattern -> parameters of the request, which the model reads.
 
-Names are in lower case, as all headers are here; of HTTP, whose names have no case, so is the pattern taken. Where a
-body has a parameter of that name, the header counts. Endpoints of a dialect without a pattern are left as they are.
+Names are in lower case, as all headers are here; a pattern has no case, unless it begins with (?-i). Where a body has a
+parameter of that name, the header counts. Endpoints of a dialect without a pattern are left as they are.
 Source: Triton's --http-header-forward-pattern and --grpc-header-forward-pattern, which know infer alone; the texts are
 its own.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from tensorgate.adapters.open_inference.options import compile_pattern
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Decode, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -29,7 +29,7 @@ def forwarding_match(match: Callable[[str, str], Match], pattern: str) -> Callab
     """The same match of request lines, whose endpoints forward headers of HTTP."""
     if not pattern:
         return match
-    found = re.compile(pattern, re.IGNORECASE).search
+    found = compile_pattern(pattern).search
     own: dict[int, Endpoint] = {}
 
     # Never stale: `match` says the same of a request line each time.
@@ -47,7 +47,7 @@ def forwarding_endpoints(endpoints: Mapping[str, Endpoint], pattern: str) -> Map
     """The same methods of gRPC, forwarding metadata."""
     if not pattern:
         return endpoints
-    found = re.compile(pattern).search
+    found = compile_pattern(pattern).search
     return {
         name: _forwarding(endpoint, found) if endpoint.method in _FORWARDING else endpoint
         for name, endpoint in endpoints.items()

@@ -100,8 +100,8 @@ def _of_models(models: Iterable[ModelCounts]) -> Iterator[str]:
         for name, text, read in families:
             yield _family(name, "counter", text, [(labels, float(int(read(each)))) for labels, each in those])
     failures = [
-        (f'{labels},reason="{reason}"', float(count))
-        for labels, each in labelled
+        (label_text(model=each.model, reason=reason, version=str(each.version)), float(count))
+        for each in models
         for reason, count in each.failures.items()
     ]
     yield _family("nv_inference_request_failure", "counter", "Requests that failed, by reason.", failures)

@@ -60,6 +60,9 @@ HEADERS = {"x-user": "ann", "x-tenant": "t", "a": "header", "content-type": "app
 CASES: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("^x-", HEADERS, {"a": 1, "x-user": "ann", "x-tenant": "t"}),
     ("user", HEADERS, {"a": 1, "x-user": "ann"}),
+    ("USER", HEADERS, {"a": 1, "x-user": "ann"}),
+    ("(?-i)USER", HEADERS, {"a": 1}),
+    ("(?-i)user", HEADERS, {"a": 1, "x-user": "ann"}),
     ("^user", HEADERS, {"a": 1}),
     ("^a$", HEADERS, {"a": "header"}),
     ("x-.*", {}, {"a": 1}),
@@ -132,6 +135,8 @@ def test_nothing_else_is_changed() -> None:
 def test_a_pattern_that_is_none() -> None:
     with pytest.raises(ValidationError, match="is no regular expression"):
         OpenInferenceOptions(http_header_forward_pattern="(")
+    with pytest.raises(ValidationError, match="is no regular expression"):
+        OpenInferenceOptions(grpc_header_forward_pattern="(?-i)(")
 
 
 MODEL = """

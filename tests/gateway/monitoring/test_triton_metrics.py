@@ -72,7 +72,7 @@ def test_every_series_is_there_at_nothing_from_load_on() -> None:
             )
         },
         **{
-            f'nv_inference_request_failure{{{labels},reason="{reason}"}}': 0
+            f'nv_inference_request_failure{{model="m",reason="{reason}",version="3"}}': 0
             for reason in ("REJECTED", "CANCELED", "BACKEND", "OTHER")
         },
         f"nv_model_load_duration_secs{{{labels}}}": 0.25,
@@ -88,7 +88,7 @@ def test_numbers_are_those_of_the_statistics() -> None:
     found = rendered(model("m", counters=counters, queued=7))
     assert {name: value for name, value in found.items() if value} == {
         'nv_inference_request_success{model="m",version="1"}': 2,
-        'nv_inference_request_failure{model="m",version="1",reason="BACKEND"}': 1,
+        'nv_inference_request_failure{model="m",reason="BACKEND",version="1"}': 1,
         'nv_inference_count{model="m",version="1"}': 5,
         'nv_inference_exec_count{model="m",version="1"}': 1,
         'nv_inference_request_duration_us{model="m",version="1"}': 2_500_000,
