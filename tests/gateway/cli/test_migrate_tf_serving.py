@@ -242,6 +242,10 @@ def test_a_file_that_cannot_be_read(run: Callable[..., Outcome], case: str) -> N
     outcome = run("models.config", "-o", "gateway.yaml")
     assert (outcome.status, outcome.yaml, len(outcome.report)) == (1, "", 1)
     assert outcome.report[0].startswith(remark)
+    original = " (Error parsing text-format tensorflow.serving.ModelServerConfig)"
+    assert outcome.report[0].endswith(original) is (
+        case in {"not text format", "not closed", "an unknown type", "deep"}
+    )
     assert not Path("gateway.yaml").exists()
 
 
