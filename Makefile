@@ -62,7 +62,8 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 	$(VENV)/bin/coverage combine --quiet && $(VENV)/bin/coverage report; exit $$status
 
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
-# prometheus nginx-light haproxy; kubectl, and root for all of deploy/.
+# prometheus nginx-light haproxy; kubectl, and root for all of deploy/. And where a variable names a checkout:
+# TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run.
 test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
@@ -136,7 +137,7 @@ $(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproje
 	@echo "installing tensorgate with TensorFlow and its client into $(TENSORFLOW) (two minutes the first time, 2 GB)"
 	$(VENV)/bin/python -m venv --clear $(TENSORFLOW)
 	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
-	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps tensorflow-serving-api==2.21.0
+	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps tensorflow-serving-api==2.21.0 tf_keras==2.21.0
 	@touch $@
 
 $(TORCH)/.installed: tests/system/heavy/requirements-torch.txt pyproject.toml $(HELPERS) | $(VENV)/bin/python

@@ -33,10 +33,15 @@ def run_script(python: Path, script: Path, *addresses: str) -> Outcomes:
         text=True,
         timeout=SCRIPT_WITHIN_S,
     )
+    return outcomes_of(done, script.stem)
+
+
+def outcomes_of(done: subprocess.CompletedProcess[str], name: str) -> Outcomes:
+    """What a script has written into its last line."""
     try:
         outcomes: Outcomes = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        pytest.fail(f"{script.stem} ended with {done.returncode}:\n{done.stdout}{done.stderr}", pytrace=False)
+        pytest.fail(f"{name} ended with {done.returncode}:\n{done.stdout}{done.stderr}", pytrace=False)
     assert done.returncode == any(outcomes.values())
     return outcomes
 

@@ -37,6 +37,7 @@ _ALTS: Final = "ALTS is Google's own; give gRPC's port a certificate, listen.grp
 _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
     "mapped": {
         "port": (8500, "listen.grpc; 0: none"),
+        "grpc_socket_path": ("", "listen.grpc, a second listener: unix:/PATH"),
         "rest_api_port": (0, "listen.http; 0, or left out beside --port: none"),
         "rest_api_timeout_in_ms": (30000, "tf_serving.timeout_ms"),
         "rest_api_enable_cors_support": (False, "tf_serving.cors"),
@@ -60,7 +61,7 @@ _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
         "rest_api_num_threads": (0, "one event loop serves all connections"),
         "model_config_file_poll_wait_seconds": (
             0,
-            "the gateway's own file is read when it starts; import again and restart it",
+            "the gateway's own file is read again on SIGHUP; import again and send it",
         ),
         "allow_version_labels_for_unavailable_models": (
             False,
@@ -91,7 +92,6 @@ _FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
         "version": (False, "`pip show tensorgate` tells the version"),
     },
     "refused": {
-        "grpc_socket_path": ("", "there are no unix sockets; let clients on this machine call 127.0.0.1:PORT"),
         "enable_per_model_batching_parameters": (
             False,
             "one set of parameters is taken for all; write a model's own max_batch_size beside it",

@@ -29,7 +29,10 @@ def parse_models(text: str, file: str) -> Source:
     if custom is not None:  # of a type that only its server knows, so that nobody else can read it
         remark = "is refused: it is for servers built with sources of their own; list the models in model_config_list"
         raise ValueError(f"{file}:{custom.line}:{custom.column}: custom_model_config {remark}")
-    return parse_text(text, KIND, file, lenient=True)
+    try:
+        return parse_text(text, KIND, file, lenient=True)
+    except ValueError as error:
+        raise ValueError(f"{error} (Error parsing text-format {KIND})") from None  # the original's words for it
 
 
 def models(source: Source, extras: Extras) -> list[Imported]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -213,17 +214,22 @@ def _listeners(line: CommandLine, encryption: _Encryption) -> Iterator[str]:
     yield "listen:                               # TensorFlow Serving's ports"
     if rest:
         yield "  http:"
-        yield _listener("0.0.0.0", rest, {})  # noqa: S104
+        yield _listener(f"0.0.0.0:{rest}", {})
         yield '    # - {bind: "0.0.0.0:8000"}        # the same models, for clients of Open Inference and grps'
     else:
         yield "  http: []                            # --rest_api_port was not given"
-    if grpc:
+    socket = line.of("grpc_socket_path")
+    if grpc or socket:
         yield "  grpc:"
+    if grpc:
         if encryption.closed:
             yield "    # It was encrypted otherwise than here: nobody but this machine reaches it."
-        yield _listener("127.0.0.1" if encryption.closed else "0.0.0.0", grpc, encryption.section)  # noqa: S104
+        host = "127.0.0.1" if encryption.closed else "0.0.0.0"  # noqa: S104
+        yield _listener(f"{host}:{grpc}", encryption.section)
+    if socket:
+        yield _listener(f"unix:{Path(socket).absolute()}", encryption.section)
 
 
-def _listener(host: str, port: int, tls: Mapping[str, str]) -> str:
+def _listener(bind: str, tls: Mapping[str, str]) -> str:
     encrypted = f", tls: {flow(dict(tls))}" if tls else ""
-    return f'    - {{bind: "{host}:{port}", dialects: [tf_serving]{encrypted}}}'
+    return f"    - {{bind: {json.dumps(bind)}, dialects: [tf_serving]{encrypted}}}"

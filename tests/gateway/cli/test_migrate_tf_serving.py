@@ -242,6 +242,10 @@ def test_a_file_that_cannot_be_read(run: Callable[..., Outcome], case: str) -> N
     outcome = run("models.config", "-o", "gateway.yaml")
     assert (outcome.status, outcome.yaml, len(outcome.report)) == (1, "", 1)
     assert outcome.report[0].startswith(remark)
+    original = " (Error parsing text-format tensorflow.serving.ModelServerConfig)"
+    assert outcome.report[0].endswith(original) is (
+        case in {"not text format", "not closed", "an unknown type", "deep"}
+    )
     assert not Path("gateway.yaml").exists()
 
 
@@ -306,6 +310,8 @@ def test_a_pasted_command_line(run: Callable[..., Outcome]) -> None:
         (["--rest_api_port=9001"], ["0.0.0.0:9001"], ["0.0.0.0:8500"]),
         (["--port=0", "--rest_api_port=9001"], ["0.0.0.0:9001"], []),
         (["--port=1", "--port=2"], [], ["0.0.0.0:2"]),
+        (["--port=1", "--grpc_socket_path=/run/s p"], [], ["0.0.0.0:1", "unix:/run/s p"]),
+        (["--port=0", "--rest_api_port=1", "--grpc_socket_path=/s"], ["0.0.0.0:1"], ["unix:/s"]),
     ],
 )
 def test_ports(run: Callable[..., Outcome], flags: list[str], http: list[str], grpc: list[str]) -> None:
@@ -361,7 +367,6 @@ def test_every_flag_is_told(run: Callable[..., Outcome]) -> None:
 
 
 REFUSED_FLAGS = {
-    "--grpc_socket_path=/tmp/s": "let clients on this machine call 127.0.0.1:PORT",
     "--platform_config_file=p": "platforms are backends here",
     "--tensorflow_session_config_file=p": "write a model's threads and device beside it",
     "--prefer_tflite_model": "convert it to ONNX",
