@@ -87,6 +87,7 @@ def at(target: str, attack: Attack) -> Attack:
 # ----------------------------------------------------------------------------------------------------- what is no JSON
 
 NO_V2 = (400, "failed to parse the request JSON buffer: ")
+DEEP_V2 = (400, "JSON nesting depth exceeds maximum allowed limit (100)")
 NO_TFS = (400, "JSON Parse error: ")
 NO_GRPS = (500, "Parse json failed. ")
 EMPTY_TFS = (400, "Missing 'inputs' or 'instances' key")
@@ -104,16 +105,16 @@ NO_JSON = [
     *everywhere("surrogate", b'{"model": "\\ud800"}', NO_V2, NO_TFS, NO_GRPS),
     *everywhere("1e400", b'{"model": 1e400}', NO_V2, NO_TFS, NO_GRPS),
     *everywhere("utf-16", '{"model": ""}'.encode("utf-16"), NO_V2, NO_TFS, (500, "No legal field in json.")),
-    *everywhere("2000-levels", b"[" * 2000 + b"]" * 2000, NO_V2, FLAT_TFS, NO_GRPS),
-    *everywhere("2000-objects", b'{"a":' * 2000 + b"1" + b"}" * 2000, NO_V2, EMPTY_TFS, NO_GRPS),
-    *everywhere("4-mb-of-brackets", lambda: b"[" * (4 << 20), NO_V2, NO_TFS, NO_GRPS),
-    *everywhere("4-mb-of-levels", lambda: b"[" * (2 << 20) + b"]" * (2 << 20), NO_V2, FLAT_TFS, NO_GRPS),
+    *everywhere("2000-levels", b"[" * 2000 + b"]" * 2000, DEEP_V2, FLAT_TFS, NO_GRPS),
+    *everywhere("2000-objects", b'{"a":' * 2000 + b"1" + b"}" * 2000, DEEP_V2, EMPTY_TFS, NO_GRPS),
+    *everywhere("4-mb-of-brackets", lambda: b"[" * (4 << 20), DEEP_V2, NO_TFS, NO_GRPS),
+    *everywhere("4-mb-of-levels", lambda: b"[" * (2 << 20) + b"]" * (2 << 20), DEEP_V2, FLAT_TFS, NO_GRPS),
     *everywhere("4-mb-of-braces", lambda: b"{" * (4 << 20), NO_V2, NO_TFS, NO_GRPS),
     *everywhere("4-mb-of-quotes", lambda: b'"' * (4 << 20), NO_V2, (400, "Is not object"), NO_GRPS),
     *everywhere("4-mb-of-backslashes", lambda: b'["' + b"\\" * (4 << 20), NO_V2, NO_TFS, NO_GRPS),
-    *everywhere("4-mb-of-objects", lambda: b'{"a":' * 800_000, NO_V2, NO_TFS, NO_GRPS),
+    *everywhere("4-mb-of-objects", lambda: b'{"a":' * 800_000, DEEP_V2, NO_TFS, NO_GRPS),
     *everywhere(
-        "deep-with-strings", lambda: b'["' + b'[","' * 500_000 + b'",' + b"[" * 500_000, NO_V2, NO_TFS, NO_GRPS
+        "deep-with-strings", lambda: b'["' + b'[","' * 500_000 + b'",' + b"[" * 500_000, DEEP_V2, NO_TFS, NO_GRPS
     ),
     *everywhere("whitespace", lambda: b" " * (4 << 20), NO_V2, NO_TFS, NO_GRPS),
     *everywhere(
