@@ -40,6 +40,8 @@ class Http1Connection(asyncio.BufferedProtocol):
         """`scratch` is memory for bytes that are looked at at once."""
         self._scratch = scratch
         self.idle_since = 0.0
+        self.was_used = False
+        """Whether another request came before."""
         self.reader: ReplyReader | None = None
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -222,6 +224,7 @@ class Http1Client:
             self._drop(connection)
             return
         connection.idle_since = time.monotonic()
+        connection.was_used = True
         self._idle.append(connection)
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(_IDLE_S, self._sweep)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
-from tensorgate.backends.remote.connection import OPEN, TOO_LARGE
+from tensorgate.backends.remote.connection import OPEN, TOO_LARGE, ConnectionLost
 from tensorgate.backends.remote.http1_client import Http1Client, Http1Connection
 from tensorgate.backends.remote.options import UpstreamAccess
 from tensorgate.gateway.contract.call import Reply
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 _HEAD: Final = "HEAD"
+_SAFE: Final = frozenset({"GET", _HEAD})
 _LATE: Final = Reply(b"Deadline Exceeded", 504)
 
 
@@ -31,17 +32,23 @@ class HttpConnection:
         self._client = Http1Client(self._base, access.tls, access.server_name, dict(access.headers))
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
-        reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD)
         try:
-            connection = await self._sent(ask, reader, seconds)
-            late = self._end_after(seconds, connection)
-            try:
-                await connection.whole()
-            finally:
-                if late is not None:
-                    late.cancel()
-                self._client.release(connection)
-            return Reply(reader.body(), reader.status, reader.headers)
+            while True:
+                reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD)
+                connection = await self._sent(ask, reader, seconds)
+                was_used = connection.was_used
+                late = self._end_after(seconds, connection)
+                try:
+                    await connection.whole()
+                    return Reply(reader.body(), reader.status, reader.headers)
+                except ConnectionLost:
+                    # It may have been closed for being idle: what is safe is asked again. Source: RFC 9110, 9.2.2.
+                    if reader.status or not was_used or ask.method not in _SAFE:
+                        raise
+                finally:
+                    if late is not None:
+                        late.cancel()
+                    self._client.release(connection)
         except ReplyTooLarge:
             return self._too_large()
         except TimeoutError:

@@ -306,8 +306,6 @@ SUITES = (
         differs={
             "DecoupledTest.test_decoupled_execute_error": "it expects two requests in one call of execute: a decoupled "
             "model is called for one at a time",
-            "DecoupledTest.test_decoupled_bls_stream": "its model asks for the length of a stream of responses, which "
-            "has none",
         },
     ),
     Suite(

@@ -161,3 +161,34 @@ async def test_a_server_that_is_not_there_is_not_reached(rig: tuple[Server, Http
     with pytest.raises(NotReached):
         await heard(nowhere)
     await nowhere.close()
+
+
+@pytest.mark.parametrize(("method", "is_asked_again"), [("GET", True), ("HEAD", True), ("POST", False)])
+async def test_a_connection_that_was_closed_for_having_been_idle(method: str, is_asked_again: bool) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers once for each connection, and closes it when it is asked again."""
+        nonlocal connections
+        connections += 1
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = HttpConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MAX_BYTES)
+    assert (await connection.call(Ask("/", method=method), 5)).http_status == 204
+    if is_asked_again:
+        assert (await connection.call(Ask("/", method=method), 5)).http_status == 204
+    else:
+        with pytest.raises(ConnectionLost):
+            await connection.call(Ask("/", method=method), 5)
+    assert connections == 1 + is_asked_again
+    await connection.close()
+    server.close()
+    await steps()
