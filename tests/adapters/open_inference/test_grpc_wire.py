@@ -127,7 +127,7 @@ strings_of_keys = st.lists(st.sampled_from(KEYS), max_size=14).map(bytes)
 # ---------------------------------------------------------------------------------------------------------------- both
 
 
-@settings(max_examples=3000)
+@settings(max_examples=1000)
 @given(st.one_of(requests, bodies, damaged(), strings_of_keys, st.binary(max_size=40)))
 @example(b"\x3a\x80\x80\x80\x80\x10")
 @example(b"\x3a\xff\xff\xff\xff\x07")

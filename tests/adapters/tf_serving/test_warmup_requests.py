@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -104,6 +104,7 @@ def test_the_checksum() -> None:
     assert crc32c(memoryview(b"")) == 0
 
 
+@settings(max_examples=10)
 @given(st.binary(max_size=64))
 def test_the_checksum_of_a_long_record_is_that_of_a_short_one_with_zeros_before(data: bytes) -> None:
     """Piece by piece, as bit by bit."""
