@@ -251,6 +251,7 @@ class ProcessGroup:
             self._have_served = True
             if not self._stops:
                 self._on_serving()
+                self._state.set_served()
 
     # ------------------------------------------------------------------------------------------------ signals, stopping
 

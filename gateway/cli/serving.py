@@ -98,7 +98,8 @@ def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Re
 
 async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
     supervisor = os.getppid()
-    limits = LimitTable.of(SharedState(role.shared), None)
+    shared = SharedState(role.shared)
+    limits = LimitTable.of(shared, None)
     limits.forget_row()
     try:
         app = App(config, kinds, log, None, role.restarts or {DEVICE_LOST: 0}, read, limits)
@@ -118,9 +119,10 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
         await asyncio.wait([loading, over], timeout=MAX_LOADING_S, return_when=asyncio.FIRST_COMPLETED)
     await engine.start(again=role.restarts is not None)
     role.is_ready()
-    loading.add_done_callback(lambda _: _announce(app, log))
+    told = asyncio.ensure_future(_announce_in_turn(app, log, loading, shared))
     await over
     loading.cancel()
+    told.cancel()
     if app.device_lost.is_set():
         log(f"a device is lost: unready now, and ending with status {RESTART}, to be started again")
         await asyncio.sleep(LOOK_EVERY_S * 2)
@@ -304,6 +306,16 @@ def _load(app: App, log: Log) -> asyncio.Task[None]:
 async def _either(*events: asyncio.Event) -> None:
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _announce_in_turn(app: App, log: Log, loading: asyncio.Future[None], shared: SharedState) -> None:
+    """Models are often loaded before the doors serve. Whoever reads that it is ready may ask at once, at the addresses
+    that were said before.
+    """
+    await asyncio.wait([loading])
+    while not shared.has_served():  # noqa: ASYNC110  another process says so, in memory
+        await asyncio.sleep(LOOK_EVERY_S)
+    _announce(app, log)
 
 
 def _announce(app: App, log: Log) -> None:

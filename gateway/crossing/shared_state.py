@@ -5,7 +5,7 @@
     8        version of this layout, uint32           "
     12       number of listeners, uint32              "
     16       number of rows, uint32: two per door     "
-    20       nothing, uint32
+    20       1 once all have served, uint32           the supervisor
     24       offset of the rate-limit region, uint64  "
     32       its size, uint64                         "
     64       alive[row]                               the row's door; the supervisor once that door is gone
@@ -38,11 +38,12 @@ from typing import Final
 import numpy as np
 
 MAGIC: Final = b"TGSHARED"
-VERSION: Final = 2
+VERSION: Final = 3
 RATE_LIMIT_BYTES: Final = 4 << 20
 """The size of the rate-limit region. Pages that nobody uses cost nothing."""
 _HEADER: Final = struct.Struct("<8sIIIIQQ")
 _HEADER_BYTES: Final = 64
+_SERVED: Final = 20
 _CELL: Final = np.dtype("<i8")
 _PAGE: Final = 4096
 _LOCK: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -91,6 +92,14 @@ class SharedState:
 
     def _cells(self, offset: int, *shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         return np.ndarray(shape, _CELL, self._memory, offset)
+
+    def set_served(self) -> None:
+        """The engine and every door have served, and whoever started the group was told."""
+        self._memory[_SERVED] = 1
+
+    def has_served(self) -> bool:
+        """Whether the engine and every door have served, and whoever started the group was told."""
+        return self._memory[_SERVED] == 1
 
     def begin(self, row: int) -> None:
         """A door's start: it has nothing, and what was on its way to the one before it in this row is lost."""

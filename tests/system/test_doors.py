@@ -921,6 +921,32 @@ def test_all_fall(fallible: Processes) -> None:
     assert gateway.post("/v2/models/m/infer", FLAT).status == 200
 
 
+LATE = """
+import os
+import time
+
+while '"role": "door"' in os.environ.get("TENSORGATE_ROLE", "") and not os.path.exists({file!r}):
+    time.sleep(0.01)
+"""
+
+
+def test_ready_is_said_once_doors_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where models are loaded before doors have begun: who waits for the word may ask at what was said before."""
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text(LATE.format(file=str(tmp_path / "go")))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'early'}:{ROOT}")
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump(configuration(tmp_path)))
+    with started(tmp_path / "log", "--doors", "2", str(file), python=Path(sys.executable)) as gateway:
+        wait_until(lambda: "loaded sum version 1" in gateway.said, lambda: gateway.said)
+        assert "listens on" not in gateway.said
+        (tmp_path / "go").touch()
+        gateway.wait_until_said("\nready\n")
+        assert gateway.said.index("listens on") < gateway.said.index("\nready\n")
+        assert gateway.post("/v2/models/m/infer", FLAT).status == 200
+        assert gateway.stop() == 0
+
+
 def test_without_the_supervisor_all_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with doors(tmp_path, monkeypatch, killed=True) as group:
         group.gateway.process.kill()

@@ -73,6 +73,13 @@ def test_all_are_linked_once_every_living_door_is() -> None:
     assert not one.are_linked()
 
 
+def test_all_learn_that_the_group_has_served() -> None:
+    one, other = two()
+    assert not other.has_served()
+    one.set_served()
+    assert other.has_served()
+
+
 def test_another_layout_is_refused() -> None:
     state, _ = two()
     os.pwrite(state.fd, (VERSION + 1).to_bytes(4, "little"), 8)
