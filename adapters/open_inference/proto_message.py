@@ -45,6 +45,7 @@ def infer_request(call: Call, resolve: Resolve, *, stream: bool) -> tuple[InferR
     """
     message, raw = _read(call.body)
     call.notes["id"] = message.id
+    call.notes["model"] = message.model_name  # where it is answered elsewhere, its errors name what was asked for
     ref = version_ref(message.model_name, message.model_version)
     view = resolve(ref)
     if view.decoupled and not stream:

@@ -103,10 +103,10 @@ class ProtoTemplates:
         if known is None:
             return None
         call.notes["id"] = ""
+        call.notes["model"] = known.view.name
         view = resolve(known.ref)
         if view is not known.view:
             return None
-        call.notes["model"] = view.name
         inputs = {name: np.ndarray(shape, dtype, body, at) for name, shape, dtype, at in known.tensors}
         return InferRequest(view, inputs, outputs=known.outputs, deadline=call.deadline, stream=stream, wire=known.wire)
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tensorgate.adapters.open_inference import proto_request
 from tensorgate.adapters.open_inference.proto_message import infer_request
 from tensorgate.adapters.open_inference.proto_request import ProtoTemplates
+from tensorgate.adapters.open_inference.proto_response import encode_stream_error
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
-from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
+from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound, Unavailable
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 Request = message("inference.ModelInferRequest")
@@ -95,6 +96,25 @@ def test_the_model_is_resolved_each_time(view: ModelView) -> None:
     with pytest.raises(ModelNotFound):
         proto_request.decode_infer(call_of(SECOND), gone)
     assert asked == [ModelRef("m", 1)]
+
+
+@pytest.mark.parametrize("learned", [[], [FIRST]])
+def test_what_is_answered_elsewhere_fails_under_the_name_that_was_asked(learned: list[bytes], view: ModelView) -> None:
+    """A door that does not know the model sends the message on; its engine may fail once it has accepted it."""
+
+    def elsewhere(ref: ModelRef) -> ModelView:
+        raise MustRelay
+
+    for body in learned:
+        proto_request.decode_stream(call_of(body), lambda ref: view)
+    call = call_of(SECOND)
+    with pytest.raises(MustRelay):
+        proto_request.decode_stream(call, elsewhere)
+    call.accepted = True
+    said = encode_stream_error(Unavailable("the engine is being started again"), call).body
+    answer = message("inference.ModelStreamInferResponse").FromString(said)
+    assert answer.error_message == "the engine is being started again"
+    assert answer.infer_response.model_name == "m"
 
 
 NO_TEMPLATES = [
