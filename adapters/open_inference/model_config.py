@@ -48,7 +48,7 @@ _CONTROLS: Final[Mapping[str, str]] = {
 class OpenInferenceModelOptions(Options):
     """What a model shows of itself to Open Inference clients."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True, serialize_by_alias=True)
+    model_config = ConfigDict(serialize_by_alias=True)
 
     triton_config: dict[str, Any] = Field(default_factory=dict, alias="model_config")
     """A ModelConfig as JSON, as in Triton's config.pbtxt: replaces, key by key, what the gateway would say."""

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from tensorgate.gateway.contract.options import Options
 
@@ -32,8 +32,6 @@ Pattern = Annotated[str, AfterValidator(_pattern), Field(max_length=1000)]
 
 class OpenInferenceOptions(Options):
     """How Triton's interfaces behave."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     http_header_forward_pattern: Pattern = ""
     """Headers of HTTP in whose names this regular expression is found become parameters of infer and generate requests,

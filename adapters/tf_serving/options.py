@@ -1,14 +1,12 @@
 """The YAML options of the TensorFlow Serving dialect. Source: flags of its command line."""
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tensorgate.gateway.contract.options import Options
 
 
 class TfServingOptions(Options):
     """How TensorFlow Serving's interfaces behave."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     cors: bool = False
     """Whether web pages of any site may read the answers (rest_api_enable_cors_support)."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.triton_python.exchange import Run
@@ -31,8 +31,6 @@ _numbers: Final[set[tuple[str, int]]] = set()
 
 class TritonPythonOptions(Options):
     """A Python model as Triton runs it."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     file: str = "model.py"
     """The file with the class TritonPythonModel, in each version's folder."""

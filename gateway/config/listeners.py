@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tensorgate.gateway.config.security import Mode
-from tensorgate.gateway.config.values import UNIX, Bind, Section, parse_bind, socket_path
+from tensorgate.gateway.config.values import UNIX, Bind, parse_bind, socket_path
 from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -23,7 +24,7 @@ HTTP1: Final = "http/1.1"
 Client = Literal["require", "verify_if_given"]
 
 
-class Tls(Section):
+class Tls(Options):
     """The certificate of a port, and whether its clients need one. Files are in PEM form; they are read again when they
     change. Keys with a password are not supported."""
 
@@ -49,7 +50,7 @@ class Tls(Section):
         return TlsFiles(self.certificate.path, self.key.path, client_ca, self.client, self.min_version)
 
 
-class Cors(Section):
+class Cors(Options):
     """Which pages of the web may call from a browser. Off unless it is set."""
 
     origins: Annotated[tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...], Field(min_length=1)]
@@ -65,7 +66,7 @@ class Cors(Section):
     """How long a browser may remember that."""
 
 
-class MetricsListener(Section):
+class MetricsListener(Options):
     """Where Prometheus finds /metrics."""
 
     bind: Bind
@@ -121,7 +122,7 @@ class Listener(MetricsListener):
         return self.name or self.bind
 
 
-class Listen(Section):
+class Listen(Options):
     """All ports."""
 
     http: tuple[Listener, ...] = (Listener(bind="0.0.0.0:8000"),)

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from tensorgate.gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
-from tensorgate.gateway.config.values import MAX_VERSION, ByteSize, Placement, Section, VersionPolicy, refuse
+from tensorgate.gateway.config.values import MAX_VERSION, ByteSize, Placement, VersionPolicy, refuse
 from tensorgate.gateway.contract.backend import Cut, Padding, RaggedInput
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
@@ -32,7 +32,7 @@ REGRESSION: Final = "outputs"
 """What TensorFlow Serving's clients call the output of a regression."""
 
 
-class RaggedInputConfig(Section):
+class RaggedInputConfig(Options):
     """An input whose length differs from request to request."""
 
     axes: tuple[Annotated[int, Field(ge=1)], ...] = ()
@@ -43,7 +43,7 @@ class RaggedInputConfig(Section):
     """Lengths are rounded up to a multiple of this."""
 
 
-class CutConfig(Section):
+class CutConfig(Options):
     """An output that is as long as an input: each request gets its own length of it."""
 
     output: str = Field(min_length=1)
@@ -59,7 +59,7 @@ class CutConfig(Section):
         return Cut(self.output, self.axis, name, int(axis))
 
 
-class RaggedConfig(Section):
+class RaggedConfig(Options):
     """Requests of different lengths in one batch: all become as long as the longest, and what differs by more than half
     beyond 1024 runs apart. For models that mask what was added, or compute every element by itself.
     """
@@ -85,7 +85,7 @@ class RaggedConfig(Section):
         return {name: RaggedInput(one.axes, one.value, one.to_multiple_of) for name, one in self.inputs.items()}
 
 
-class WarmupInput(Section):
+class WarmupInput(Options):
     """One input of a sample."""
 
     data: Literal["ones", "zeros", "random"] = "ones"
@@ -97,7 +97,7 @@ class WarmupInput(Section):
     varies."""
 
 
-class WarmupSample(Section):
+class WarmupSample(Options):
     """A request that a model runs before it is ready, in each of its instances."""
 
     name: str = ""
@@ -110,7 +110,7 @@ class WarmupSample(Section):
     """Its inputs; those that are not named are as in the model's example, or ones."""
 
 
-class SignatureConfig(Section):
+class SignatureConfig(Options):
     """A named view of a model, for TensorFlow Serving's callers. Those of classify and regress send tf.Examples."""
 
     method: Literal["predict", "classify", "regress"] = "predict"
@@ -176,7 +176,7 @@ class SignatureConfig(Section):
         return self
 
 
-class OutputConfig(Section):
+class OutputConfig(Options):
     """An output of a model, where its file does not say it."""
 
     name: str = Field(min_length=1)
@@ -203,14 +203,14 @@ class InputConfig(OutputConfig):
         return TensorSpec(self.name, DTYPES[self.datatype], self.shape, self.optional, labels)
 
 
-class Step(Section):
+class Step(Options):
     """One op before or after a model, beside the options of that op."""
 
     op: str
     """Which op."""
 
 
-class ModelConfig(Section):
+class ModelConfig(Options):
     """What is common to all models; the class of a backend adds that backend's options."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ()

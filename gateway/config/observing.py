@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.gateway.config.values import Section
 from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 
 
-class AccessLogConfig(Section):
+class AccessLogConfig(Options):
     """A line of JSON for each call."""
 
     file: Annotated[FileRef, Existing("new")] = FileRef("stdout", Path("stdout"))
@@ -24,7 +24,7 @@ class AccessLogConfig(Section):
     """Whether calls that fail always leave one."""
 
 
-class EventsConfig(Section):
+class EventsConfig(Options):
     """Inferences as CloudEvents, sent to an HTTP address: what KServe's logger sends."""
 
     url: str = Field(pattern=r"^https?://[^\s/]+[^\s]*$")
@@ -39,7 +39,7 @@ class EventsConfig(Section):
     """The extension namespace."""
 
 
-class RecordConfig(Section):
+class RecordConfig(Options):
     """Calls with their answers, kept in files, sent to an address, or both: docs/record.md."""
 
     file: Annotated[FileRef, Existing("new")] | None = None
@@ -67,7 +67,7 @@ class RecordConfig(Section):
         return self
 
 
-class OpenTelemetryConfig(Section):
+class OpenTelemetryConfig(Options):
     """Spans of calls, sent to a collector by OTLP. Needs the extra otel. Headers for the collector, certificates and
     attributes of the resource come from OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_HEADERS and so on)."""
 
@@ -83,11 +83,11 @@ class OpenTelemetryConfig(Section):
     """How many spans may wait for the collector; more are dropped."""
 
 
-class Metrics(Section):
+class Metrics(Options):
     """What Prometheus is shown."""  # each dialect adds its own
 
 
-class Tracing(Section):
+class Tracing(Options):
     """Traces of single requests, as Triton's. Callers may change all of it but the file."""
 
     file: Annotated[FileRef, Existing("new")] | None = None

@@ -24,7 +24,7 @@ from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTe
 from tensorgate.gateway.config.resources import Cpu, Limits, Processes, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
 from tensorgate.gateway.config.security import Admin, Auth, RateLimit
-from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName, Section
+from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import OpKind
@@ -34,7 +34,7 @@ from tensorgate.gateway.contract.registries import Registries
 EVERYTHING = "*"
 
 
-class ModelControl(Section):
+class ModelControl(Options):
     """Which models are loaded, and who decides. Source: Triton's model control modes."""
 
     mode: Literal["none", "poll", "explicit"] = "none"
@@ -76,7 +76,7 @@ class ModelControl(Section):
         return tuple(dict.fromkeys(self.load))
 
 
-class Reload(Section):
+class Reload(Options):
     """When the configuration is read anew, beside SIGHUP and POST /admin/reload."""
 
     watch: bool = False
@@ -85,7 +85,7 @@ class Reload(Section):
     """How often the file is looked at; it is read once it has been the same twice."""
 
 
-class Config(Section):
+class Config(Options):
     """The whole configuration. `config_class` adds one section per dialect."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ()
@@ -202,9 +202,6 @@ class Config(Section):
 # ----------------------------------------------------------------------------------------------------- with registries
 
 
-_DESCRIBED: Final = {"use_attribute_docstrings": False}
-"""Classes made at run time have no source to read docstrings from; their fields carry descriptions already."""
-
 Tables: TypeAlias = tuple[tuple[tuple[str, Any], ...], ...]
 """Registries as a cache key: making the classes of one takes a quarter of a second."""
 
@@ -231,8 +228,8 @@ def _config_class(tables: Tables) -> type[Config]:
     listen = _listen_class(tuple(registries.dialects))
     metrics = _metrics_class([kind.metrics_options for kind in registries.dialects.values() if kind.metrics_options])
     fields: dict[str, Any] = {
-        "listen": (listen, _described(Config, "listen", default_factory=listen)),
-        "metrics": (metrics, _described(Config, "metrics", default=metrics())),
+        "listen": (listen, Field(default_factory=listen)),
+        "metrics": (metrics, Field(default=metrics())),
         "models": (dict[PublicName, some_model(registries)], _like(Config, "models")),  # type: ignore[misc]
     }
     for server in [each.server_options for each in registries.backends.values() if each.server_options is not None]:
@@ -240,7 +237,7 @@ def _config_class(tables: Tables) -> type[Config]:
     for name, kind in registries.dialects.items():
         required = any(field.is_required() for field in kind.options.model_fields.values())
         fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
-    config = create_model("Config", __base__=Config, __cls_kwargs__=_DESCRIBED, **fields)
+    config = create_model("Config", __base__=Config, **fields)
     config.dialect_names = tuple(registries.dialects)
     config.uploading_dialects = tuple(name for name, kind in registries.dialects.items() if kind.uploads)
     return config
@@ -249,22 +246,19 @@ def _config_class(tables: Tables) -> type[Config]:
 def _metrics_class(of_dialects: list[type[Options]]) -> type[Metrics]:
     """The last base's fields come first."""
     bases: Any = (Metrics, *reversed(of_dialects))
-    metrics: type[Metrics] = create_model("Metrics", __base__=bases, __doc__=Metrics.__doc__, __cls_kwargs__=_DESCRIBED)
+    metrics: type[Metrics] = create_model("Metrics", __base__=bases, __doc__=Metrics.__doc__)
     return metrics
 
 
 def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     some = tuple[Annotated[str, OneOfNames(dialects)], ...] | None
-    listener: Any = create_model(
-        "Listener", __base__=Listener, __cls_kwargs__=_DESCRIBED, dialects=(some, _like(Listener, "dialects"))
-    )
+    listener: Any = create_model("Listener", __base__=Listener, dialects=(some, _like(Listener, "dialects")))
     several = tuple[listener, ...]
     default = tuple(listener(bind=each.bind) for each in Listen().http)
     return create_model(
         "Listen",
         __base__=Listen,
-        __cls_kwargs__=_DESCRIBED,
-        http=(several, _described(Listen, "http", default=default)),
+        http=(several, Field(default=default)),
         grpc=(several, _like(Listen, "grpc")),
     )
 
@@ -282,9 +276,7 @@ def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
 def _step_class(name: str, options: type[Options]) -> type[Step]:
     fields: dict[str, Any] = {"op": (Literal[name], _like(Step, "op"))}
     bases: Any = (Step, options)
-    step: type[Step] = create_model(
-        f"{name}_step", __base__=bases, __doc__=options.__doc__, __cls_kwargs__=_DESCRIBED, **fields
-    )
+    step: type[Step] = create_model(f"{name}_step", __base__=bases, __doc__=options.__doc__, **fields)
     return step
 
 
@@ -306,20 +298,14 @@ def _model_class(
     fields |= {dialect: (options | None, None) for dialect, options in sections.items()}
     fields |= {key: (own[key].annotation, own[key]) for key in own if key in ModelConfig.model_fields}
     bases: Any = (ModelConfig, kind.options)
-    model: type[ModelConfig] = create_model(
-        f"{name}_model", __base__=bases, __doc__=kind.options.__doc__, __cls_kwargs__=_DESCRIBED, **fields
-    )
+    model: type[ModelConfig] = create_model(f"{name}_model", __base__=bases, __doc__=kind.options.__doc__, **fields)
     model.dialect_names = tuple(sections)
     return model
 
 
 def _like(base: type[Options], key: str) -> FieldInfo:
-    """A copy of a base class's field for a narrower type; default, bounds and description stay."""
+    """A copy of a base class's field for a narrower type; default and bounds stay."""
     return copy(base.model_fields[key])
-
-
-def _described(base: type[Options], key: str, **default: Any) -> Any:
-    return Field(description=base.model_fields[key].description, **default)
 
 
 # --------------------------------------------------------------------------------------------------------- JSON schema

@@ -26,14 +26,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from tensorgate.gateway.config.values import Section
+from tensorgate.gateway.contract.options import Options
 
 MAX_DOORS: Final = 256
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
 
 
-class Timeouts(Section):
+class Timeouts(Options):
     """Seconds after which an HTTP port closes a connection."""
 
     idle_seconds: float = Field(default=75, gt=0, allow_inf_nan=False)
@@ -46,7 +46,7 @@ class Timeouts(Section):
     """Whose client takes nothing of its answer."""
 
 
-class Limits(Section):
+class Limits(Options):
     """What a caller may send."""
 
     max_body_bytes: int = Field(default=64 << 20, ge=1)
@@ -69,7 +69,7 @@ class Limits(Section):
     """How long HTTP ports wait for clients."""
 
 
-class SharedMemoryConfig(Section):
+class SharedMemoryConfig(Options):
     """Memory that callers on this machine share with the gateway, in place of sending tensors. Whoever may call the
     gateway may read and write what is registered."""
 
@@ -83,7 +83,7 @@ class SharedMemoryConfig(Section):
     """How many regions may be registered at once. Each holds a file open."""
 
 
-class ResponseCacheConfig(Section):
+class ResponseCacheConfig(Options):
     """Answers that are given again to equal requests, of all models that ask for it with `response_cache: true`."""
 
     max_bytes: int = Field(default=64 << 20, ge=1)
@@ -94,7 +94,7 @@ class ResponseCacheConfig(Section):
     """How long an answer may be given again; 0: until its version is unloaded."""
 
 
-class Cpu(Section):
+class Cpu(Options):
     """The host's processors."""
 
     threads: int | None = Field(default=None, ge=1, le=4096)
@@ -107,7 +107,7 @@ class Cpu(Section):
         return self.threads or usable_cores()
 
 
-class Processes(Section):
+class Processes(Options):
     """How many processes serve. Changes need a full restart."""
 
     doors: Annotated[int, Field(ge=1, le=MAX_DOORS)] | Literal["auto"] = 1

@@ -26,8 +26,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from tensorgate.gateway.config.values import MAX_VERSION, Section, refuse
+from tensorgate.gateway.config.values import MAX_VERSION, refuse
 from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 
 ANY: Final = "*"
 _HEADER: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
@@ -35,7 +36,7 @@ _HEADER: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 Header = Annotated[str, Field(pattern=_HEADER)]
 
 
-class RouteTarget(Section):
+class RouteTarget(Options):
     """A model behind a public name, with its share of the requests."""
 
     model: str
@@ -64,7 +65,7 @@ def _some_weight(targets: tuple[RouteTarget, ...]) -> tuple[RouteTarget, ...]:
 Targets = Annotated[tuple[RouteTarget, ...], Field(min_length=1), AfterValidator(_some_weight)]
 
 
-class Rule(Section):
+class Rule(Options):
     """Where requests go of which all of this is true."""
 
     header: dict[Header, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
@@ -87,7 +88,7 @@ class Rule(Section):
         return self
 
 
-class Sticky(Section):
+class Sticky(Options):
     """What keeps a caller with one target: equal values have the same one, as long as weights stay. When they are
     shifted, no more callers change than the shift takes.
     """
@@ -106,7 +107,7 @@ class Sticky(Section):
         return self
 
 
-class DifferenceSamples(Section):
+class DifferenceSamples(Options):
     """A file of answers that differ, one JSON object per line; `tensorgate diff FILE` shows it."""
 
     file: Annotated[FileRef, Existing("new")]
@@ -119,7 +120,7 @@ class DifferenceSamples(Section):
     """Whether a sample has the request's inputs, if they are no more than a few thousand elements."""
 
 
-class Mirror(Section):
+class Mirror(Options):
     """A copy of requests goes to other models once the caller has its answer, and the answers are compared. Callers do
     not wait for it. Requests of sequences and to decoupled models are not mirrored.
     """
@@ -144,7 +145,7 @@ class Mirror(Section):
     """Where answers that differ are kept; null: they are only counted."""
 
 
-class RouteConfig(Section):
+class RouteConfig(Options):
     """A public name, and the models behind it."""
 
     targets: Targets

@@ -7,14 +7,15 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from tensorgate.gateway.config.values import Section, refuse
+from tensorgate.gateway.config.values import refuse
 from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 _ID_DATATYPES: Final = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 
 
-class QueueConfig(Section):
+class QueueConfig(Options):
     """What becomes of requests that wait long."""
 
     timeout_us: int = Field(default=0, ge=0)
@@ -33,7 +34,7 @@ class LevelConfig(QueueConfig):
     """How many of them may wait; null is the model's max_queue_size."""
 
 
-class PrioritiesConfig(Section):
+class PrioritiesConfig(Options):
     """Priorities: 1 is the highest, and goes first. A queue is as long for each as for a model without."""
 
     levels: int = Field(ge=1, le=256)
@@ -61,7 +62,7 @@ class PrioritiesConfig(Section):
         return policies
 
 
-class ControlConfig(Section):
+class ControlConfig(Options):
     """An input that tells the model where in which sequence a request is. Callers neither see nor send it."""
 
     input: str = Field(min_length=1)
@@ -83,7 +84,7 @@ class ControlConfig(Section):
         return datatype
 
 
-class StateConfig(Section):
+class StateConfig(Options):
     """An output of each step of a sequence that is an input of its next. Callers neither see nor send it."""
 
     input: str = Field(min_length=1)
@@ -101,7 +102,7 @@ class StateConfig(Section):
     """The first step's: zero, or a file with its raw bytes, little-endian."""
 
 
-class SequencesConfig(Section):
+class SequencesConfig(Options):
     """A model whose requests come in sequences, each run in order on one instance.
 
     An instance keeps max_batch_size sequences at a time, at least one; others wait for one that ends or expires.

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from tensorgate.gateway.config.values import Section
 from tensorgate.gateway.config.yaml_tree import NotYaml, key_path, read_tree
 from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 
 MAX_KEYS_BYTES: Final = 4 << 20
 _SECRETS: Final = ("HS256", "HS384", "HS512")
@@ -32,7 +32,7 @@ Who = Annotated[str, Field(pattern=_PATTERN)]
 """A caller's name, or "role:NAME"; "*" is every caller who is known, "anonymous" those who are not."""
 
 
-class Admin(Section):
+class Admin(Options):
     """Who may call what changes the server's state: load, unload, online, log settings and their like."""
 
     header: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
@@ -63,7 +63,7 @@ class Admin(Section):
         return os.environ.get(self.value_env or "", "").strip().encode()
 
 
-class ApiKey(Section):
+class ApiKey(Options):
     """A caller's key: never the key itself, only what to know it by."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = None
@@ -114,7 +114,7 @@ def read_keys(path: Path) -> dict[str, ApiKey]:
         raise ValueError(f"{path}: {key_path(first['loc'])}: {text}") from None
 
 
-class Jwt(Section):
+class Jwt(Options):
     """JSON Web Tokens as credentials. Only what is said here is believed: no token chooses its algorithm, its key or
     where to fetch one. Needs the extra jwt."""
 
@@ -213,7 +213,7 @@ def _jwks(name: str, material: bytes) -> Mapping[str | None, Any]:
     return {key.key_id: key for key in keys}
 
 
-class Auth(Section):
+class Auth(Options):
     """Who calls, and what they may do. Credentials are an API key or a token in `Authorization: Bearer …`, an API key
     in `x-api-key`, over gRPC in metadata of the same names, or a client's certificate."""
 
@@ -260,7 +260,7 @@ class Auth(Section):
         return {**self.keys, **(read_keys(self.keys_file.path) if self.keys_file else {})}
 
 
-class RateLimit(Section):
+class RateLimit(Options):
     """How much callers may ask for. Each caller has its own share, unless `by` says otherwise; all limits count that a
     request falls under."""
 

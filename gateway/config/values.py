@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -34,12 +33,6 @@ from tensorgate.gateway.contract.options import Options
 
 MAX_VERSION: Final = 2**63 - 1
 """The highest version that callers can ask for; the lowest is 0."""
-
-
-class Section(Options):
-    """Options whose docstrings become descriptions in the JSON schema."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)
