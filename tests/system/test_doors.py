@@ -786,11 +786,11 @@ async def test_doors_that_the_engine_does_not_understand(upgraded: Processes) ->
     assert group.gateway.metrics().total("tensorgate_worker_restarts_total", reason="exit") == 2
 
 
-def test_what_changed_meanwhile_holds_after_the_engine_was_replaced(fallible: Processes, stack: ExitStack) -> None:
+def test_what_changed_meanwhile_holds_after_the_engine_was_replaced(group: Processes, stack: ExitStack) -> None:
     """A replaced engine reads the file anew, as a replaced worker does; doors do as it does, also when that is what was
     before.
     """
-    group, gateway = fallible, fallible.gateway
+    gateway = group.gateway
     callers = group.at_doors(stack)
     file = group.folder / "gateway.yaml"
     first = file.read_text()
@@ -856,9 +856,9 @@ async def test_a_door_that_is_stopped_disturbs_nobody_else(group: Processes, sta
     log.info("slowest call at the other door %.3f s, an unload took %.3f s", slowest, control_s)
 
 
-def test_streams_end_with_the_engine(fallible: Processes, stack: ExitStack) -> None:
+def test_streams_end_with_the_engine(group: Processes, stack: ExitStack) -> None:
     """One that runs, over gRPC and as server-sent events, says so."""
-    group, gateway = fallible, fallible.gateway
+    gateway = group.gateway
     (channel,) = channels(group, stack, 1)
     tensor = {"name": "x", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [1e9]}}
     request = message("inference.ModelInferRequest")(model_name="numbers", inputs=[tensor]).SerializeToString()
@@ -911,8 +911,8 @@ def test_a_signal_to_stop_among_falls(fallible: Processes, falls: list[str]) -> 
     assert gateway.stop() == 0
 
 
-def test_all_fall(fallible: Processes) -> None:
-    group, gateway = fallible, fallible.gateway
+def test_all_fall(group: Processes) -> None:
+    gateway = group.gateway
     before = group.roles()
     for name in before:
         group.kill(name)
