@@ -10,7 +10,7 @@ from node_cases import NodeCase, collect
 from node_forms import FORMS
 from node_world import TOTALS, judge
 
-STEP = 8
+STEP = 16
 
 
 @pytest.fixture(scope="module")

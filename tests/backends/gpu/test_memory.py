@@ -22,7 +22,7 @@ from tensorgate.backends.execution.failures import free_pools
 from tensorgate.gateway.contract.errors import OutOfMemory
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
-CYCLES = {CUDA: 100, "cpu": 30}
+CYCLES = {CUDA: 100, "cpu": 20}
 SETTLES_AFTER = 5
 """Cycles after which libraries have loaded what they keep: kernels, handles, workspaces."""
 WIDTHS = (256, 2048, 2048, 64)
