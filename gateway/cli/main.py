@@ -137,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
         help="times as fast as they came (default 1); max: at once",
     )
     verb.add_argument("--diff", action="store_true", help="compare answers; exit status 1 if any differs")
+    near = "with --diff: how far floating-point numbers may be from the recorded one"
+    verb.add_argument("--rtol", type=_distance, default=0.0, metavar="X", help=f"{near}, relative to it")
+    verb.add_argument("--atol", type=_distance, default=0.0, metavar="X", help=f"{near}, beside that")
+    ignore_help = "with --diff: a key of JSON, or an output, that may differ; may be repeated"
+    verb.add_argument("--ignore", action="append", default=[], metavar="NAME", help=ignore_help)
     verb.add_argument("--model", action="append", default=[], metavar="NAME", help="calls of this model or route only")
     verb.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="sent with every call")
     verb.add_argument("--connections", type=_number, default=64, metavar="N", help="calls at a time with --speed max")
@@ -208,6 +213,13 @@ def _speed(text: str) -> float:
     if not 0 < speed < float("inf"):
         raise ValueError(text)
     return speed
+
+
+def _distance(text: str) -> float:
+    distance = float(text)
+    if not 0 <= distance < float("inf"):
+        raise ValueError(text)
+    return distance
 
 
 def _model_control(verb: argparse.ArgumentParser) -> None:
@@ -641,10 +653,14 @@ def _replay(options: argparse.Namespace) -> int:
 
     example:
       tensorgate replay calls.jsonl --to http://new:8000 --grpc new:8001 --diff
+      tensorgate replay calls.jsonl --to http://new:8000 --diff --rtol 1e-4 --atol 1e-6 --ignore id
       tensorgate replay calls.jsonl* --to http://new:8000 --speed 4
       tensorgate replay calls.jsonl --to http://new:8000 --speed max --connections 16 --repeat 10
     """
+    from tensorgate.gateway import app
     from tensorgate.gateway.cli import replay
+    from tensorgate.gateway.cli.answer_diff import Leniency
+    from tensorgate.gateway.routing.response_diff import Tolerance
 
     if options.to is None and options.grpc is None:
         raise client.ClientError("say where to: --to http://HOST:PORT, --grpc HOST:PORT, or both")
@@ -654,6 +670,9 @@ def _replay(options: argparse.Namespace) -> int:
         if not colon:
             raise client.ClientError(f"expected 'NAME: VALUE', not {header!r}")
         headers.append((name.strip().lower(), value.strip()))
+    leniency = Leniency(Tolerance(options.rtol, options.atol), frozenset(options.ignore))
+    if leniency and not options.diff:
+        raise client.ClientError("--rtol, --atol and --ignore say how answers are compared: add --diff")
     wanted = replay.ReplayOptions(
         options.to,
         options.grpc,
@@ -661,6 +680,8 @@ def _replay(options: argparse.Namespace) -> int:
         options.connections,
         options.repeat,
         options.diff,
+        leniency,
+        app.registries().dialects,
         frozenset(options.model),
         tuple(headers),
     )

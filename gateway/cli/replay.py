@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +18,14 @@ from tensorgate.backends.remote.connection import ConnectionLost, NotReached, Up
 from tensorgate.backends.remote.forwarding import ChunkCutter
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.http_connection import HttpConnection
+from tensorgate.gateway.cli.answer_diff import Leniency, ReadTensors, differences
 from tensorgate.gateway.cli.client import ClientError
 from tensorgate.gateway.contract.call import Reply
-from tensorgate.gateway.contract.upstream import Ask
-from tensorgate.gateway.recording.comparison import differences
+from tensorgate.gateway.contract.canonical import InferResponse
+from tensorgate.gateway.contract.dialect import DialectKind
+from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 from tensorgate.gateway.recording.record import RecordedCall, RecordedReply, body_of, read_files
 
 MAX_BYTES: Final = 1 << 30
@@ -45,6 +50,10 @@ class ReplayOptions:
     connections: int = 64
     repeat: int = 1
     diff: bool = False
+    leniency: Leniency = Leniency()  # noqa: RUF009  it is frozen
+    """What counts as no difference."""
+    dialects: Mapping[str, DialectKind] = NOTHING
+    """Their clients read the tensors of answers."""
     models: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
     show: int = 20
@@ -170,12 +179,34 @@ async def _send(
         room.release()
     outcome.seconds.append(time.monotonic() - begun)
     outcome.results[_result(got)] += 1
-    if wanted.diff and call.ended != "CANCELLED" and (found := differences(_whole(call), _joined(call, got))):
+    if not wanted.diff or call.ended == "CANCELLED":
+        return
+    read = answer_reader(call, wanted.dialects)
+    if found := differences(_joined(call, call.replies), _joined(call, got), wanted.leniency, read):
         outcome.differing.append((call, found))
 
 
-def _whole(call: RecordedCall) -> Sequence[RecordedReply]:
-    return _joined(call, call.replies)
+def answer_reader(call: RecordedCall, dialects: Mapping[str, DialectKind]) -> ReadTensors:
+    """What reads the tensors of the answers to a call."""
+    kind = dialects.get(call.dialect)
+    make = None if kind is None else kind.http_client if call.transport == "http" else kind.grpc_client
+    if make is None:
+        return lambda reply: None
+    client = make(UpstreamModel(call.model))
+    return partial(_tensors, client.decode_part if call.stream in ("server", "bidi") else client.decode)
+
+
+def _tensors(decode: Callable[[Reply, Description], InferResponse], recorded: RecordedReply) -> InferResponse | None:
+    """The tensors of an answer: a reply that has none, such as that to a question of metadata, is no such answer."""
+    body = body_of(recorded)
+    if body is None:
+        return None
+    said = Reply(body, recorded.status, recorded.headers, Code(recorded.code), recorded.message)
+    try:
+        answer = decode(said, Description())
+    except GatewayError:
+        return None
+    return answer if answer.outputs else None
 
 
 def _joined(call: RecordedCall, replies: Sequence[RecordedReply]) -> Sequence[RecordedReply]:

@@ -99,6 +99,8 @@ def test_recorded_calls_are_answered_alike_and_a_changed_answer_is_found(gateway
     assert [each["target"] for each in json.loads(report.read_text())["differing"]] == [
         "/v2/models/half_plus_two/infer"
     ]
+    status, said = replay(gateway, [wrong], "--rtol", "0.1")
+    assert (status, "nothing differs" in said) == (0, True), said
     status, said = replay(gateway, kept, "--model", "digits")
     assert (status, "nothing differs" in said) == (0, True), said
     series = gateway.metrics()
@@ -113,6 +115,8 @@ def test_recorded_calls_are_answered_alike_and_a_changed_answer_is_found(gateway
         (["/dev/null", "--to", "http://localhost:1"], 1, "no recorded call"),
         (["/dev/null"], 1, "say where to"),
         (["/dev/null", "--to", "http://localhost:1", "--header", "x"], 1, "expected 'NAME: VALUE'"),
+        (["/dev/null", "--to", "http://localhost:1", "--rtol", "1e-3"], 1, "add --diff"),
+        (["/dev/null", "--to", "http://localhost:1", "--diff", "--atol", "-1"], 2, "--atol"),
         (["/dev/null", "--to", "http://localhost:1", "--connections", "0"], 2, "0 is less than 1"),
         (["/dev/null", "--to", "http://localhost:1", "--repeat", "0"], 2, "0 is less than 1"),
     ],

@@ -20,9 +20,8 @@ from tensorgate.gateway.contract.call import Call, Caller, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.files import FileRef
 from tensorgate.gateway.recording import backlog
-from tensorgate.gateway.recording.comparison import differences
 from tensorgate.gateway.recording.files import RecordFiles
-from tensorgate.gateway.recording.record import RecordedCall, RecordedReply, body_of, read_files
+from tensorgate.gateway.recording.record import RecordedCall, body_of, read_files
 from tensorgate.gateway.recording.recorder import FlightRecorder
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
@@ -268,35 +267,3 @@ def test_what_is_no_recording_is_named(line: bytes, text: str, tmp_path: Path) -
     with pytest.raises(ValueError, match=text) as error:
         list(read_files([tmp_path / "a"]))
     assert str(error.value).startswith(f"{tmp_path}/a:2: ")
-
-
-# ---------------------------------------------------------------------------------------------------------- comparison
-
-
-def reply(body: bytes = b"{}", status: int = 200, **more: Any) -> RecordedReply:
-    return RecordedReply(0.0, status, data=body, **more)
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "found"),
-    [
-        ([reply()], [reply()], []),
-        ([reply()], [reply(status=400)], ["status 200, now 400"]),
-        ([reply(code=3, message="a")], [reply(code=3, message="b")], ['message "a", now "b"']),
-        ([reply()], [], ["1 replies, now 0"]),
-        ([reply(headers={"Content-Type": "a", "Date": "1"})], [reply(headers={"content-type": "a", "date": "2"})], []),
-        ([reply(headers={"Allow": "GET"})], [reply()], ['header allow "GET", now nothing']),
-        ([reply(b'{"a":[1,2]}')], [reply(b'{"a": [1, 3]}')], ["body.a[1]: 2, now 3"]),
-        ([reply(b'{"a":1}')], [reply(b'{"a":1.0}')], ["body.a: 1, now 1.0"]),
-        ([reply(b'{"a":1}')], [reply(b'{"b":1}')], ["body.a: 1, now nothing"]),
-        ([reply(b'{"a":[1]}')], [reply(b'{"a":[1,2]}')], ['body.a: "1 elements", now "2 elements"']),
-        ([reply(b'{"a":1}')], [reply(b'{ "a":1}')], ["body: the same JSON, written otherwise"]),
-        ([reply(b'{"a":NaN}')], [reply(b'{"a": NaN}')], ["body: the same JSON, written otherwise"]),
-        ([reply(b"\0abc")], [reply(b"\0abd")], [r"body of 4 bytes, now 4, from byte 3 on: b'c', now b'd'"]),
-        ([reply(b"\0abc")], [reply(b"\0ab")], [r"body of 4 bytes, now 3, from byte 3 on: b'c', now b''"]),
-        ([RecordedReply(0.0, left_out_bytes=9)], [reply()], []),
-        ([reply(), reply(b"1")], [reply(), reply(b"2")], ["reply 2: body: 1, now 2"]),
-    ],
-)
-def test_what_differs(then: Any, now: Any, found: list[str]) -> None:
-    assert differences(then, now) == found
