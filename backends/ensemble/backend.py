@@ -137,7 +137,7 @@ class EnsembleBackend(Backend):
         self._is_asked = True
         try:
             return all(self._resolve(part).handle.is_ready() for part in self.parts)
-        except ModelNotFound:
+        except (ModelNotFound, Unavailable):
             return False
         finally:
             self._is_asked = False
@@ -281,7 +281,7 @@ class EnsembleBackend(Backend):
     def _devices(self, step: EnsembleStep) -> tuple[str, ...]:
         try:
             return self._resolve(_part(step)).devices
-        except ModelNotFound:
+        except (ModelNotFound, Unavailable):
             return ()  # its turn will tell
 
     def _callers(self, view: ModelView, request: InferRequest) -> tuple[ModelView, ...]:

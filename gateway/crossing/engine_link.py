@@ -102,6 +102,8 @@ class RemoteSnapshot:
     models: Mapping[str, Mapping[int, RemoteModel]] = NOTHING
     labels: Mapping[str, Mapping[str, int]] = NOTHING
     unloaded: frozenset[str] = frozenset()
+    starting: frozenset[str] = frozenset()
+    """Of these the engine knows."""
 
 
 class RemoteAnswers(AsyncIterator[InferResponse]):

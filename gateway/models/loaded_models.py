@@ -28,12 +28,13 @@ class Snapshot:
     """All versions that are ready, by model, ascending. An ensemble is ready while its parts are.
 
     `labels` has the version labels of every wanted model, loaded or not; `unloaded` names models that served once and
-    are not wanted any more.
+    are not wanted any more, `starting` those that are being loaded since the start.
     """
 
     models: Mapping[str, Mapping[int, Model]] = NOTHING
     labels: Mapping[str, Mapping[str, int]] = NOTHING
     unloaded: frozenset[str] = frozenset()
+    starting: frozenset[str] = frozenset()
 
 
 class LoadedModels:
@@ -42,7 +43,7 @@ class LoadedModels:
     def __init__(self, loader: ModelLoader, deps: RepositoryDeps, wanted: Iterable[str]) -> None:
         self._loader = loader
         self.deps = deps
-        self._states = {name: ModelState(name, wanted=True) for name in wanted}
+        self._states = {name: ModelState(name, starting=True, wanted=True) for name in wanted}
         self._closing: dict[asyncio.Task[None], Iterable[Model]] = {}
         self._reclaiming: asyncio.Future[None] | None = None
         self._ended = False
@@ -87,6 +88,7 @@ class LoadedModels:
             {name: versions for name, versions in complete.items() if versions},
             {name: state.labels for name, state in states.items() if state.wanted},
             frozenset(name for name, state in states.items() if not state.wanted and state.statuses),
+            frozenset(name for name, state in states.items() if state.starting),
         )
 
     # ------------------------------------------------------------------------------------------------ loading one model
@@ -128,6 +130,7 @@ class LoadedModels:
                 gone = {version: model for version, model in before.items() if state.models.get(version) is not model}
                 self._retire(state, gone, old.upload if old else None)
             state.wanted = True
+            state.starting = False
             state.is_new = state.is_new and not state.models
             state.fingerprint = stored.fingerprint
             state.error = failures[None].text if None in failures else ""

@@ -62,13 +62,15 @@ class StoredModel:
 class ModelState:
     """One model, loaded or not. Whoever loads or unloads it holds its lock.
 
-    `wanted`: it counts for readiness, unless it `is_new`: added while others serve, and not served yet. `failed`: not
-    all versions that were wanted first could be loaded; `error`: why none could be. `fingerprint` is that of the last
-    attempt, `stored` what the versions were loaded from. `labels` are the configuration's, or those of a caller's list.
-    `models` are loaded; those of which no part is missing are `served`.
+    `starting`: it is wanted from the start on, and the first attempt to load it is not over. `wanted`: it counts for
+    readiness, unless it `is_new`: added while others serve, and not served yet. `failed`: not all versions that were
+    wanted first could be loaded; `error`: why none could be. `fingerprint` is that of the last attempt, `stored` what
+    the versions were loaded from. `labels` are the configuration's, or those of a caller's list. `models` are loaded;
+    those of which no part is missing are `served`.
     """
 
     name: str
+    starting: bool = False
     wanted: bool = False
     is_new: bool = False
     failed: bool = False

@@ -306,6 +306,9 @@ class Repository(LoadedModels):
         while names:
             state = self._states.setdefault(name := names.popleft(), ModelState(name, wanted=True))
             await self._shielded(self._reconcile(state, report))
+            if state.starting:  # nothing was loaded that could fail
+                state.starting = False
+                self._publish()
             parts = self.deps.parts(state.stored.config) if state.stored else ()
             names.extend(part for part in parts if part not in self._states)
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.engine import DecodeAgain, Infer
-from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound
+from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound, Unavailable
 from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.routing.route import Route, routes_of
 from tensorgate.gateway.security.access import AccessRules
+
+_NOT_THERE: Final = (ModelNotFound, LabelNotFound, Unavailable)
+"""A target of a route cannot answer: another one may."""
 
 
 class Resolution:
@@ -134,6 +137,9 @@ class Served(Protocol):
 
     @property
     def unloaded(self) -> frozenset[str]: ...
+
+    @property
+    def starting(self) -> frozenset[str]: ...
 
 
 class Serving(Protocol):
@@ -300,7 +306,15 @@ class Router:
         route, _, version = name.rpartition("-")
         if route in self.routes and version.isascii() and version.isdecimal() and len(version) < 20:
             return self.resolve(ModelRef(route, int(version)), resolution)
+        self._check_started(route)
         raise ModelNotFound(qualified)
+
+    def _check_started(self, name: str) -> None:
+        """The servers that callers know accept no connection before they have loaded their models; here ports, and the
+        doors of an engine that was started again, are open meanwhile. Raises Unavailable.
+        """
+        if name in self._repository.snapshot.starting:
+            raise Unavailable(f"model '{name}' is being loaded")
 
     def _version(self, name: str, ref: ModelRef) -> Version:
         """The loaded version of a model that a reference means.
@@ -315,6 +329,7 @@ class Router:
                 raise LabelNotFound(ref.name, ref.label)
         versions = snapshot.models.get(name)
         if not versions:
+            self._check_started(name)
             raise ModelNotFound(ref.name, version, known=name in snapshot.labels or name in snapshot.unloaded)
         if version is None:
             version = max(versions)
@@ -338,12 +353,13 @@ class Router:
         return view
 
     def _named(self, route: Route, ref: ModelRef) -> Version:
-        for target in route.targets[:-1]:
+        why: GatewayError | None = None
+        for target in route.targets:
             try:
                 return self._version(target.model, ref)
-            except (ModelNotFound, LabelNotFound):
-                continue
-        return self._version(route.targets[-1].model, ref)
+            except _NOT_THERE as error:
+                why = why if isinstance(why, Unavailable) else error  # one that is being loaded may have it
+        raise why or ModelNotFound(ref.name)
 
     def _available(self, route: Route, target: RouteTarget, ref: ModelRef, why: str) -> tuple[ModelView, str]:
         """The target, or the first ready model of the fallback. If none is ready, raises the target's own error."""
@@ -358,7 +374,7 @@ class Router:
     def _ready(self, route: Route, target: RouteTarget, ref: ModelRef) -> ModelView | None:
         try:
             model = self._version(target.model, ModelRef(ref.name, target.version, target.label))
-        except (ModelNotFound, LabelNotFound):
+        except _NOT_THERE:
             return None
         return self._public(ref.name, model, route) if model.is_ready() else None
 

@@ -921,6 +921,62 @@ def test_all_fall(group: Processes) -> None:
     assert gateway.post("/v2/models/m/infer", FLAT).status == 200
 
 
+IMPATIENT = """
+import tensorgate.gateway.cli.serving as serving
+
+serving.MAX_LOADING_S = 0.0
+"""
+"""Runs at the start of each process: doors find a replaced engine at once, however much it has to load."""
+
+HELD = """
+import time
+from pathlib import Path
+
+class Held:
+    def __init__(self, context):
+        while (context.path / "hold").exists():
+            time.sleep(0.01)
+
+    def infer(self, inputs, request):
+        return {"y": inputs["x"]}
+"""
+
+LOADING = [
+    ("/v2/models/held/infer", FLAT, b"model 'held' is being loaded"),
+    ("/v1/models/held:predict", {"instances": [1.0]}, b"model 'held' is being loaded"),
+    ("/grps/v1/infer/predict?model=held-1", {"ndarray": [1.0]}, b"model 'held' is being loaded"),
+    ("/v2/models/none/infer", FLAT, b"unknown model"),
+]
+
+
+def test_a_replaced_engine_has_its_models_though_it_still_loads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers are told to come again, and not that there is no such model."""
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text(IMPATIENT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'early'}:{ROOT}")
+    (tmp_path / "held.py").write_text(HELD)
+    tensor = {"datatype": "FP32", "shape": [1]}
+    held = {"backend": "python", "path": "held.py:Held"}
+    held |= {"inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump({"listen": {"http": [{"bind": f"{HOST}:0"}]}, "models": {"held": held}}))
+    with started(tmp_path / "log", "--doors", "2", str(file), python=Path(sys.executable)) as gateway:
+        gateway.wait_until_ready()
+        (tmp_path / "hold").touch()
+        Processes(gateway, tmp_path).kill("engine")
+        wait_until(lambda: b"is being loaded" in gateway.post(*LOADING[0][:2]).body, lambda: gateway.said)
+        for path, body, words in LOADING:
+            answer = gateway.post(path, body)
+            assert (answer.status, words in answer.body) == (404 if "none" in path else 503, True), answer
+        assert gateway.get("/readyz").status == 503
+        (tmp_path / "hold").unlink()
+        gateway.wait_until_ready()
+        assert [gateway.post(path, body).status for path, body, _ in LOADING] == [200, 200, 200, 404]
+        assert gateway.stop() == 0
+
+
 LATE = """
 import os
 import time

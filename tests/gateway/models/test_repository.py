@@ -12,7 +12,7 @@ from tensorgate.gateway.app import registries
 from tensorgate.gateway.config import Config, load_config
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
-from tensorgate.gateway.contract.errors import LabelNotFound, ModelNotFound
+from tensorgate.gateway.contract.errors import LabelNotFound, ModelNotFound, Unavailable
 from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ServerDescription, ServerReady
@@ -130,9 +130,9 @@ async def test_names_versions_labels_and_routes(make: Any, folders: Any) -> None
   half: [{model: a, version: 1, weight: 1}, {model: a, version: 2, weight: 1}]
 """
     world = make(routes, a="versions: all, labels: {old: 1, gone: 9}", b="", **{"b-2": ""})
-    with pytest.raises(ModelNotFound) as early:
-        world.resolved(name="a")
-    assert early.value.known
+    for name in ({"name": "a"}, {"qualified": "a-1"}, {"name": "half"}):
+        with pytest.raises(Unavailable, match="being loaded"):
+            world.resolved(**name)
     await world.repository.load_all(world.reports.append)
     assert [report.error for report in world.reports] == [""] * 4
     assert world.resolved(name="a") == ("a", 2)
