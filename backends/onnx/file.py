@@ -53,7 +53,11 @@ class TooLong(Exception):
 
 
 def model_file(path: Path, file: str) -> Path:
-    """The model in a version's folder: a file, or of a folder the usual one. Raises ValueError if it is not there."""
+    """The model in a version's folder, a file or of a folder the usual one; or `path` itself, if it is a file. Raises
+    ValueError if it is not there.
+    """
+    if path.is_file():
+        return path
     found = path / file
     if found.is_dir():
         found = found / MODEL_FILE

@@ -1,7 +1,8 @@
 """A user's Python class as a model.
 
     class Cosine:
-        def __init__(self, context):        # once per instance: context has name, version, path, device, xp, parameters
+        def __init__(self, context):        # once per instance: context has name, version, path, device, xp,
+                                            # parameters; may be left out
             self.xp = context.xp
         def infer(self, inputs, request):   # a mapping of arrays in, a mapping of arrays out
             return {"similarity": ...}
@@ -165,12 +166,13 @@ class PythonBackend(Backend):
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
-            made: Callable[[ModelContext], PythonModel]
+            made: Callable[..., PythonModel]
             self._module, made = load_class(source.path, source.member)
             try:
                 if not callable(getattr(made, "infer", None)):
                     raise ValueError(f"{source.member} in {source.path} has no method infer(self, inputs, request)")
-                self._model = made(context)
+                takes_nothing = inspect.isclass(made) and made.__init__ is object.__init__
+                self._model = made() if takes_nothing else made(context)
             except BaseException:
                 del sys.modules[self._module]
                 raise

@@ -134,6 +134,8 @@ class TorchBackend(Backend):
 
 
 def _find(folder: Path, name: str) -> Path:
+    if folder.is_file():
+        return folder
     places = [folder / each for each in ((name,) if name else FILES)]
     for place in places:
         if place.is_file():

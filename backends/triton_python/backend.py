@@ -125,7 +125,7 @@ class TritonPythonBackend(RequestBackend):
 
 def _file(source: ModelSource) -> Path:
     options: Any = source.options
-    file: Path = source.path / options.file
+    file: Path = source.path if source.path.is_file() else source.path / options.file
     if not file.is_file():
         raise ValueError(f"there is no {options.file} in {source.path}")
     return file

@@ -60,7 +60,16 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     verb = _verb(verbs, "serve", _serve)
-    verb.add_argument("file", type=Path, nargs="?", help="configuration, YAML; may be left out with a repository")
+    verb.add_argument(
+        "paths",
+        nargs="*",
+        metavar="FILE",
+        help="a configuration, YAML; or models, each [NAME=]PATH: an ONNX file, a PyTorch program, a SavedModel, "
+        "file.py:Class, a folder of versions, a Triton repository",
+    )
+    verb.add_argument(
+        "--write-config", type=Path, metavar="FILE", help="of models: write the configuration that says the same, too"
+    )
     verb.add_argument(
         "--model-repository",
         type=Path,
@@ -355,10 +364,12 @@ def _print_error(line: str) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    """Serve the models of a configuration, or of Triton model repositories, until SIGTERM.
+    """Serve models, or those of a configuration or of Triton model repositories, until SIGTERM.
 
     example:
+      tensorgate serve model.onnx
       tensorgate serve gateway.yaml
+      tensorgate serve digits=models/net.onnx scorer.py:Scorer --write-config gateway.yaml
       tensorgate serve --model-repository models
     """
     # The kernel ignores signals to process 1, a container's, for which the process has no handler.
@@ -369,8 +380,8 @@ def _serve(options: argparse.Namespace) -> int:
     from tensorgate.gateway.crossing.role import Role
     from tensorgate.gateway.telemetry.logs import LINE
 
-    if options.file is None and not options.model_repository:
-        _print_error("serve needs a configuration or --model-repository DIR; see tensorgate serve --help")
+    if not options.paths and not options.model_repository:
+        _print_error("serve needs a configuration, models, or --model-repository DIR; see tensorgate serve --help")
         return 2
     logging.basicConfig(level=options.log_level.upper(), format=LINE)
     try:
@@ -380,6 +391,8 @@ def _serve(options: argparse.Namespace) -> int:
         return 2
     kinds = app.registries()
     role = Role.of_environment(os.environ)
+    if role is None and options.write_config is not None:
+        _write_config(options)
     read = partial(_read, options, kinds)
     config = read() if role is None else read(role.configuration())
     app.tune_process()
@@ -397,13 +410,63 @@ def _read(options: argparse.Namespace, kinds: Any, text: str | None = None) -> A
         with_model_control,
     )
 
-    if options.file is None:
-        config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
+    models, file = _models_and_file(options)
+    if models and file is None:
+        config = load_text(_yaml_of(models, options, Path.cwd()), _COMMAND_LINE, kinds, options.model_repository)
+    elif file is None:
+        config = parse_config(_listen(options), _COMMAND_LINE, config_class(kinds), options.model_repository)
     elif text is not None:
-        config = load_text(text, options.file, kinds, options.model_repository)
+        config = load_text(text, file, kinds, options.model_repository)
     else:
-        config = load_config(options.file, kinds, options.model_repository)
+        config = load_config(file, kinds, options.model_repository)
     return with_doors(with_model_control(config, options.mode, options.load, options.poll_seconds), options.doors)
+
+
+_COMMAND_LINE = Path("command line")
+"""Stands for the file of a configuration that has none."""
+
+
+def _models_and_file(options: argparse.Namespace) -> tuple[Sequence[str], Path | None]:
+    """The models of a command line, and its configuration, which says the same if both are there. Raises
+    client.ClientError.
+    """
+    from tensorgate.gateway.cli import from_files
+
+    files = [written for written in options.paths if from_files.is_configuration(written)]
+    if not files:
+        return options.paths, options.write_config
+    if len(options.paths) > 1:
+        raise client.ClientError(f"serve takes one configuration alone; {files[0]} is one: name the models in it")
+    if options.write_config is not None:
+        raise client.ClientError(f"{files[0]} is a configuration: --write-config is for models without one")
+    return (), Path(files[0])
+
+
+def _yaml_of(models: Sequence[str], options: argparse.Namespace, folder: Path) -> str:
+    """The configuration of models on the command line. Raises client.ClientError."""
+    from tensorgate.gateway.cli import from_files
+
+    binds = {name: f'{{bind: "0.0.0.0:{getattr(options, f"{name}_port")}"}}' for name in PORTS}
+    listen = ["listen:", f"  http: [{binds['http']}]", f"  grpc: [{binds['grpc']}]", f"  metrics: {binds['metrics']}"]
+    try:
+        return from_files.yaml_of(models, listen, folder)
+    except (from_files.NoModel, OSError) as error:
+        raise client.ClientError(str(error)) from None
+
+
+def _write_config(options: argparse.Namespace) -> None:
+    """Write the configuration of the command line's models. Raises client.ClientError."""
+    models, _ = _models_and_file(options)
+    file = options.write_config
+    text = _yaml_of(models, options, file.absolute().parent)
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        raise client.ClientError(f"{file} is there already, and is not written over: tensorgate serve {file}") from None
+    except OSError as error:
+        raise client.ClientError(f"{file}: {(error.strerror or 'not written').lower()}") from None
+    _print_line(f"wrote {file}; from now on: tensorgate serve {file}")
 
 
 def _listen(options: argparse.Namespace) -> str:

@@ -54,7 +54,10 @@ class Existing:
         name, member = written, ""
         if self.kind == "member" and (split := re.fullmatch(r"(.+):([^\W\d][\w.]*)", written)):
             name, member = split.groups()
-        path = (folder / name).absolute()
+        try:
+            path = (folder / Path(name).expanduser()).absolute()
+        except RuntimeError:
+            raise ValueError(f"whose home is {name.partition('/')[0]}? Write the whole path") from None
         if self.kind == "new":
             if path.is_dir() or not path.parent.is_dir():
                 raise ValueError(f"expected the name of a file in a folder that exists: {path}")

@@ -32,9 +32,9 @@ Upload: TypeAlias = "TemporaryDirectory[str]"
 
 
 def wanted_versions(config: ModelConfig) -> dict[int, Path]:
-    """Version -> its folder, ascending, as the version policy chooses. Raises OSError."""
+    """Version -> its folder, ascending, as the version policy chooses; a file is version 1. Raises OSError."""
     place = config.path.path if config.path else Path()
-    if config.versions.flat:
+    if config.versions.flat or place.is_file():
         return {1: place}
     found = version_folders(place)
     return {version: found[version] for version in config.versions.choose(found)}

@@ -958,7 +958,7 @@ def test_a_replaced_engine_has_its_models_though_it_still_loads_them(
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'early'}:{ROOT}")
     (tmp_path / "held.py").write_text(HELD)
     tensor = {"datatype": "FP32", "shape": [1]}
-    held = {"backend": "python", "path": "held.py:Held"}
+    held: dict[str, Any] = {"backend": "python", "path": "held.py:Held"}
     held |= {"inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}
     file = tmp_path / "gateway.yaml"
     file.write_text(yaml.safe_dump({"listen": {"http": [{"bind": f"{HOST}:0"}]}, "models": {"held": held}}))
