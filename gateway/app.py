@@ -104,6 +104,8 @@ from tensorgate.gateway.transport.sockets import Sockets, addresses, bound
 
 NAME: Final = "tensorgate"
 MODEL_PROCESS: Final = "tensorgate.gateway.model_process"
+_MAX_EXAMPLE_CHARS: Final = 1000
+"""How long a line that `serve` prints may be."""
 """The program of models with processes of their own. It imports this module."""
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
@@ -449,12 +451,22 @@ class App:
             self.observer.reopen()
 
     def examples(self) -> dict[str, str]:
-        """Dialect title -> one shell line that works right now, for the first model that the dialect can call."""
+        """Dialect title -> one shell line that works right now, for the first model that the dialect can call with one
+        that people can read.
+        """
         address = next((a for a in self.addresses if a.startswith("http://")), None)
         if address is None:
             return {}
         served = self.ports.spoken(self.config.listen.http[0])
         return {d.title: line for d in served if (line := self._example(d, address)) is not None}
+
+    @property
+    def page_address(self) -> str | None:
+        """Where a browser finds the operator's page."""
+        address = next((a for a in self.addresses if a.startswith(("http://", "https://"))), None)
+        if address is None or not self.config.page or not self.ports.spoken(self.config.listen.http[0]):
+            return None
+        return f"{address}/"
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
         for versions in self.repository.snapshot.models.values():
@@ -462,7 +474,7 @@ class App:
             if view.configuration.get("sequences"):  # one request alone is no sequence
                 continue
             sample = dialect.sample(view)
-            if sample is not None and (line := sample.curl(address)) is not None:
+            if sample is not None and (line := sample.curl(address)) is not None and len(line) <= _MAX_EXAMPLE_CHARS:
                 auth = self.config.auth
                 return f'{line} -H "Authorization: Bearer $KEY"' if auth and auth.mode == "required" else line
         return None

@@ -323,3 +323,5 @@ def _announce(app: App, log: Log) -> None:
     log(state)
     for title, line in app.examples().items():
         log(f"\n{title}:\n  {line}")
+    if app.page_address is not None:
+        log(f"\nthe operator's page: {app.page_address}")
