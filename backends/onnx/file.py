@@ -24,6 +24,7 @@ _FIXED64: Final = 1
 _LENGTH: Final = 2
 _FIXED32: Final = 5
 _OVERRIDABLE: Final = 4
+_LFS: Final = b"version https://git-lfs"
 """The first ir_version in which an initializer that is an input, too, is only its default."""
 _MAX_FIELDS: Final = 2_000_000
 
@@ -81,7 +82,7 @@ def read_graph(path: Path, fields: int | None = _MAX_FIELDS) -> Graph:
         try:
             return _GraphReader(data, fields).graph()
         except (IndexError, UnicodeDecodeError):
-            raise ValueError(f"{path} is cut short, or no ONNX file") from None
+            raise ValueError(f"{path} {_what_it_is(path)}") from None
 
 
 class _GraphReader:
@@ -178,3 +179,12 @@ class _GraphReader:
             if byte < 0x80:
                 return value, at
         raise IndexError
+
+
+def _what_it_is(path: Path) -> str:
+    """Of a file that is no protobuf."""
+    with path.open("rb") as file:
+        begins = file.read(len(_LFS))
+    if begins == _LFS:
+        return "is a pointer of Git LFS in place of the file: git lfs pull fetches that"
+    return "is cut short, or no ONNX file"

@@ -284,7 +284,10 @@ class PythonBackend(Backend):
 def _describe(source: ModelSource) -> Described:
     """What the YAML declares: the class is not imported for it."""
     if not source.inputs or not source.outputs:
-        raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
+        raise ValueError(
+            "a python model needs its inputs and outputs declared, for the class does not tell them: "
+            "inputs: [{name: x, datatype: FP32, shape: [-1]}], and outputs likewise"
+        )
     if source.max_batch_size == "auto":
         raise ValueError("a python model needs max_batch_size as a number: the class does not tell it")
     if not source.member:

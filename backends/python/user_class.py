@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import sys
 from pathlib import Path
@@ -26,5 +27,9 @@ def load_class(file: Path, name: str) -> tuple[str, Any]:
     except BaseException as error:
         del sys.modules[module.__name__]
         if isinstance(error, AttributeError) and not hasattr(module, name):
-            raise ValueError(f"{file} has no class {name}") from None
+            own = [
+                each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__
+            ]
+            known = [each.__name__ for each in own if hasattr(each, "infer")]
+            raise ValueError(f"{file} has no class {name}; found {', '.join(known) or 'none with infer'}") from None
         raise

@@ -27,6 +27,7 @@ from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSourc
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, hold_to, of_any_rows
 
+_MAX_SHOWN: Final = 5
 _NOTHING: Final[contextlib.AbstractContextManager[Any]] = contextlib.nullcontext()
 
 Program = ScriptProgram | ExportedProgram | CompiledPackage
@@ -140,7 +141,8 @@ def _find(folder: Path, name: str) -> Path:
     for place in places:
         if place.is_file():
             return place
-    raise ValueError(f"no such file: {places[-1]}")
+    there = ", ".join(sorted(each.name for each in folder.iterdir())[:_MAX_SHOWN])
+    raise ValueError(f"no such file: {places[-1]}; the folder has {there or 'nothing'}")
 
 
 def _open_device(torch: Any, wanted: str, path: Path, form: Form) -> Device:

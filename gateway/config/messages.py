@@ -56,6 +56,19 @@ _LENGTHS: Final = {
 _UNQUOTED: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|true|false")
 
 
+_OTHER_WORDS: Final = {
+    "bool_": "BOOL", "boolean": "BOOL", "float": "FP32", "float16": "FP16", "half": "FP16", "bfloat16": "BF16",
+    "float32": "FP32", "single": "FP32", "float64": "FP64", "double": "FP64", "int": "INT32", "long": "INT64",
+    "string": "BYTES", "str": "BYTES", "object": "BYTES", "byte": "UINT8", "char": "INT8",
+}  # fmt: skip
+"""Datatypes as NumPy, TensorFlow and C call them."""
+_MIN_BEGINNING: Final = 3
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?) ?(us|ms|s|m|min|h)")
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_KEY_UNITS: Final = {"us": "us", "ms": "ms", "seconds": "s", "s": "s"}
+"""How keys of times end -> the unit of their numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What an error is about: the innermost value on its path that stands in the file, the schemas that may apply to
@@ -149,7 +162,7 @@ def _expected(error: ErrorDetails, target: Target) -> str | None:
     """What stands after "expected" for an error about a value's kind, size or choice; None for other errors."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TYPES:
-        return _TYPES[kind] + _remedy(kind, target.location.node)
+        return _TYPES[kind] + _remedy(kind, target.location.node, target.loc)
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
         return f"{words} {_number(context[key])}"
@@ -201,20 +214,37 @@ def _is_half(text: str) -> bool:
 
 def _one_of(names: Iterable[Any], node: yaml.Node) -> str:
     names = list(map(str, names))
-    close = difflib.get_close_matches(str(node.value), names, 1)
-    return ("one of " if len(names) > 1 else "") + ", ".join(names) + (f"; did you mean {close[0]}?" if close else "")
+    meant = closest(str(node.value), names)
+    return ("one of " if len(names) > 1 else "") + ", ".join(names) + (f"; did you mean {meant}?" if meant else "")
 
 
 def hint(key: str, keys: Sequence[str]) -> str:
     """The end of a remark about an unknown name: the one that was meant, or those there are if they are few."""
-    close = difflib.get_close_matches(key, keys, 1)
-    if close:
-        return f"; did you mean {close[0]}?"
+    meant = closest(key, keys)
+    if meant:
+        return f"; did you mean {meant}?"
     return f"; known are {', '.join(keys)}" if 0 < len(keys) <= 8 else ""
 
 
-def _remedy(kind: str, node: yaml.Node) -> str:
+def closest(written: str, names: Sequence[str]) -> str | None:
+    """The name that was meant: in other letters, as others call it, its beginning, or one that is spelled alike."""
+    plain = {name.lower(): name for name in names}
+    word = written.lower()
+    other = _OTHER_WORDS.get(word.removeprefix("dt_").removeprefix("type_").removeprefix("np."))
+    if word in plain or other in names:
+        return plain.get(word, other)
+    begun = [name for name in plain if len(word) >= _MIN_BEGINNING and name.startswith(word)]
+    close = begun if len(begun) == 1 else difflib.get_close_matches(word, plain, 1)
+    return plain[close[0]] if close else None
+
+
+def _remedy(kind: str, node: yaml.Node, loc: Loc) -> str:
     """How to write a scalar that was taken for another kind than it was meant to be."""
+    time = _TIME.fullmatch(str(node.value)) if isinstance(node, yaml.ScalarNode) else None
+    unit = next((unit for unit in _KEY_UNITS if loc and str(loc[-1]).endswith(f"_{unit}")), None)
+    if kind in ("int_type", "float_type") and time and unit:
+        amount = float(time[1]) * _SECONDS[time[2]] / _SECONDS[_KEY_UNITS[unit]]
+        return f" of {unit if unit != 'us' else 'microseconds'}: {_number(round(amount, 6))}"
     if kind == "string_type" and isinstance(node, yaml.ScalarNode) and node.value:
         return f"; put it in quotes: {quoted(node.value)}"
     is_quoted = isinstance(node, yaml.ScalarNode) and node.style in ("'", '"')

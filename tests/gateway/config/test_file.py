@@ -908,7 +908,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "      - {datatype: FP32, shape: 3}\n    outputs: [{name: a, datatype: BYTES, optional: true}]\n",
         [
             '6:29: models.digits.inputs[0].datatype: found "fp32", expected one of BOOL, UINT8, UINT16, UINT32, '
-            "UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES",
+            "UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES; did you mean FP32?",
             '7:16: models.digits.inputs[1].name: found "", expected at least 1 character',
             "7:44: models.digits.inputs[1].shape[0]: found -2, expected at least -1",
             '7:48: models.digits.inputs[1].shape[1]: found "x", expected an integer',
