@@ -15,8 +15,10 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, ConnectionLost, NotReached
-from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer
+from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire.eager_start import in_task
+from tensorgate.gateway.wire.http1_body import MIN_PIECE_BYTES
 from tensorgate.gateway.wire.http1_reply import BadReply, ReplyReader
 
 _IDLE_S: Final = 15.0
@@ -48,25 +50,58 @@ class Http1Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._waiting_bytes = 0
         self._is_paused = False
+        self._is_sending = False
+        """More of a request's body is to come."""
 
     @property
     def is_open(self) -> bool:
         """Whether it may have another request."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def begin(self, head: bytes, body: Sequence[Buffer], reader: ReplyReader) -> None:
-        """Send a request, whose reply this reader gets."""
+    def begin(
+        self, head: bytes, body: Sequence[Buffer], reader: ReplyReader, arriving: ArrivingBody | None = None
+    ) -> None:
+        """Send a request, whose reply this reader gets, and a body that is `arriving` as it comes."""
         transport = self._transport
         if transport is None:
             raise ConnectionLost("the connection is closed")
         self.reader = reader
         self._error = None
+        if arriving is not None:
+            self._send_arriving(transport, head, memoryview(body[0]), arriving)
+            return
         if sum(map(len, body)) <= _SMALL_BYTES:
             transport.write(b"".join((head, *body)))
             return
         transport.write(head)
         for part in body:
             transport.write(part)
+
+    def _send_arriving(
+        self, transport: asyncio.Transport, head: bytes, body: memoryview, arriving: ArrivingBody
+    ) -> None:
+        size, sent, reader = len(body), 0, self.reader
+
+        def send_more() -> None:
+            nonlocal sent
+            if self.reader is not reader or self._transport is None:
+                return
+            if arriving.error is not None:
+                self.fail(arriving.error)
+                return
+            here = arriving.passable_bytes
+            if here < size and here - sent < MIN_PIECE_BYTES:
+                return
+            transport.write(body[sent:here])
+            sent = here
+            self._is_sending = sent < size
+
+        self._is_sending = True
+        transport.write(head)
+        arriving.on_more = send_more
+        send_more()
+        if sent == size:
+            arriving.on_more = None
 
     async def more(self) -> None:
         """Until there is more of the reply than was known. Raises what ends it."""
@@ -107,7 +142,8 @@ class Http1Connection(asyncio.BufferedProtocol):
             and self._error is None
             and transport is not None
             and not transport.is_closing()
-            and not transport.get_write_buffer_size()  # it was answered before it was heard
+            and not self._is_sending  # it was answered before it was heard
+            and not transport.get_write_buffer_size()
         ):
             return True
         self.close()
@@ -206,16 +242,15 @@ class Http1Client:
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer], reader: ReplyReader
-    ) -> Http1Connection:
-        """A connection that has sent this request; it belongs to whoever asked until it is given to `release`.
+    async def send(self, ask: Ask, headers: Mapping[str, str], reader: ReplyReader) -> Http1Connection:
+        """A connection that has sent this request, with these headers; it belongs to whoever asked until it is given to
+        `release`.
 
         Raises NotReached, ConnectionLost, ValueError for what is no header.
         """
-        head = self._head(method, target, headers, sum(map(len, body)))
+        head = self._head(ask.method, ask.target, headers, sum(map(len, ask.body)))
         connection = self._take_idle() or await self._connect()
-        connection.begin(head, body, reader)
+        connection.begin(head, ask.body, reader, ask.arriving)
         return connection
 
     def release(self, connection: Http1Connection) -> None:

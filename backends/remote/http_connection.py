@@ -80,7 +80,7 @@ class HttpConnection:
         headers = ask.headers
         if seconds is not None:
             headers = {**headers, _TIMEOUT_HEADER: str(max(1, int(seconds * 1000)))}
-        return await self._client.send(ask.method, ask.target, headers, ask.body, reader)
+        return await self._client.send(ask, headers, reader)
 
     def _end_after(self, seconds: float | None, connection: Http1Connection) -> asyncio.TimerHandle | None:
         if seconds is None:

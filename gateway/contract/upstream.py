@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.tensor import NOTHING, Tensors, TensorSpec
 
@@ -46,6 +46,8 @@ class Ask:
     headers: Mapping[str, str] = NOTHING
     cut: Callable[[], Cutter] | None = None
     """Makes what finds the messages of a stream over HTTP."""
+    arriving: ArrivingBody | None = None
+    """What tells how much of `body`, which is one buffer, is here. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from waiting import until
 
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached
 from tensorgate.backends.remote.http1_client import Http1Client
+from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire.http1_reply import ReplyReader
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -63,7 +64,7 @@ async def ask(
 ) -> ReplyReader:
     reader = ReplyReader(1 << 20, has_body=method != "HEAD")
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = await client.send(method, target, named, (body,) if body else (), reader)
+    connection = await client.send(Ask(target, (body,) if body else (), method), named, reader)
     try:
         await connection.whole()
     finally:
@@ -190,7 +191,7 @@ async def test_a_slow_reader_of_a_stream_holds_it_back() -> None:
     server = Server(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(size))
     async with rigged(server) as client:
         reader = ReplyReader(1 << 10, in_pieces=True)
-        connection = await client.send("GET", "/", {}, (), reader)
+        connection = await client.send(Ask("/", (), "GET"), {}, reader)
         await until(lambda: connection._is_paused)
         waiting = sum(map(len, reader.pieces))
         assert waiting < 3 << 20
@@ -220,7 +221,7 @@ async def test_a_slow_reader_of_a_stream_holds_it_back() -> None:
 async def test_what_would_be_another_request_is_not_sent(target: str, headers: dict[str, str]) -> None:
     client = Http1Client("http://127.0.0.1:1")
     with pytest.raises(ValueError, match="must not have"):
-        await client.send("POST", target, headers, (), ReplyReader(1))
+        await client.send(Ask(target), headers, ReplyReader(1))
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart", b"SSH-2.0-x\r\n\r\n"])
