@@ -6,6 +6,7 @@ A request goes out in one write, a reply is read where the socket wrote it, and 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
 import time
@@ -25,6 +26,7 @@ _IDLE_S: Final = 15.0
 """So long a connection is kept that nobody needs."""
 _SMALL_BYTES: Final = 256 << 10
 """Smaller bodies leave in one write with their head."""
+_TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 _SCRATCH_BYTES: Final = 64 << 10
 _MAX_WAITING_BYTES: Final = 1 << 20
 """Of a stream, before its reader has to take them."""
@@ -242,14 +244,22 @@ class Http1Client:
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def send(self, ask: Ask, headers: Mapping[str, str], reader: ReplyReader) -> Http1Connection:
-        """A connection that has sent this request, with these headers; it belongs to whoever asked until it is given to
-        `release`.
+    async def send(self, ask: Ask, reader: ReplyReader, until: float | None) -> Http1Connection:
+        """A connection that has sent this request, and how long its caller waits: until the loop's time `until`. It
+        belongs to whoever asked until it is given to `release`.
 
-        Raises NotReached, ConnectionLost, ValueError for what is no header.
+        Raises NotReached, ConnectionLost, TimeoutError, ValueError for what is no header.
         """
-        head = self._head(ask.method, ask.target, headers, sum(map(len, ask.body)))
-        connection = self._take_idle() or await self._connect()
+        connection = self._take_idle() or await self._connect(until)
+        headers = ask.headers
+        if until is not None:
+            left_ms = math.ceil((until - asyncio.get_running_loop().time()) * 1e3)
+            headers = {**headers, _TIMEOUT_HEADER: str(max(1, left_ms))}
+        try:
+            head = self._head(ask.method, ask.target, headers, sum(map(len, ask.body)))
+        except ValueError:
+            self.release(connection)
+            raise
         connection.begin(head, ask.body, reader, ask.arriving)
         return connection
 
@@ -297,11 +307,13 @@ class Http1Client:
             self._drop(connection)
         return None
 
-    async def _connect(self) -> Http1Connection:
+    async def _connect(self, until: float | None) -> Http1Connection:
         await in_task()
         loop = asyncio.get_running_loop()
+        gives_up_at = loop.time() + CONNECTS_WITHIN_S
+        is_late = until is not None and until < gives_up_at
         try:
-            async with asyncio.timeout(CONNECTS_WITHIN_S):
+            async with asyncio.timeout_at(until if is_late else gives_up_at):
                 _, connection = await loop.create_connection(
                     partial(Http1Connection, self._scratch),
                     self._host,
@@ -310,6 +322,8 @@ class Http1Client:
                     server_hostname=None if self._tls is None else self._server_name or self._host,
                 )
         except TimeoutError:
+            if is_late:
+                raise
             raise NotReached(f"no connection to {self._host}:{self._port} within {CONNECTS_WITHIN_S:g} s") from None
         except (OSError, ssl.SSLError) as error:
             raise NotReached(str(error)) from None
