@@ -36,6 +36,7 @@ from tensorgate.backends.remote.server import RemoteServer
 from tensorgate.backends.remote.tensor_mapping import TensorNames
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend, ServerKind
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.canonical import Sequence as RequestSequence
 from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
 from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.tensor import Array, Tensors
@@ -169,7 +170,7 @@ class RemoteBackend(RequestBackend):
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
         with upstream_span(ask, requests), RemoteCancellation(requests) as cancellation:
             try:
-                reply = await cancellation.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
+                reply = await cancellation.wait(self._pool.call(ask, self._seconds(requests), _sequence(request)))
             except CallerLeft:
                 return Cancelled("the caller has left")
             answer = self._client.decode(reply, self._description)
@@ -190,7 +191,7 @@ class RemoteBackend(RequestBackend):
         ask = self._encode(on_host.inputs, wanted, request, stream=True)
         pool, seconds = self._pool, self._seconds([request])
         with upstream_span(ask, [request]), RemoteCancellation([request]) as cancellation:
-            async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
+            async with contextlib.aclosing(pool.stream(ask, seconds, _sequence(request))) as replies:
                 with contextlib.suppress(CallerLeft, StopAsyncIteration):
                     while True:
                         answer = self._client.decode_part(await cancellation.wait(anext(replies)), self._description)
@@ -290,9 +291,9 @@ def _on_host(request: InferRequest, device: Device) -> InferRequest:
     return InferRequest(request.view, {name: device.put(array) for name, array in request.inputs.items()})
 
 
-def _pin(request: InferRequest) -> str:
-    """Requests of a sequence go to the same address."""
-    return "" if request.sequence is None or not request.sequence.id else str(request.sequence.id)
+def _sequence(request: InferRequest) -> RequestSequence | None:
+    """What has to go to the address that the requests before it went to."""
+    return request.sequence if request.sequence is not None and request.sequence.id else None
 
 
 def _describe(source: ModelSource) -> Described | None:

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -300,3 +301,34 @@ def test_a_deadline_ends_a_call_that_still_arrives(world: World) -> None:
     tap.close()
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
     wait_until(lambda: gateway.metrics().total("tensorgate_upstream_running") == 0)
+
+
+def test_a_server_that_is_gone_while_calls_arrive(world: World, tmp_path: Path) -> None:
+    """A call goes to another address with all that has come of it; where there is none, its caller is told at once."""
+    (tmp_path / "up.yaml").write_text(demo_config({}))
+    with server(tmp_path / "up.yaml", "gone") as gone:
+        gone.wait_until_ready()
+        lone = {"dialect": "open_inference", "address": address(gone, "grpc"), "other_address": address(gone, "http")}
+        both = {"dialect": "tf_serving", "address": [address(gone, "grpc"), address(world.upstream, "grpc")]}
+        models = {"half_plus_two": lone, "half_plus_three": both}
+        (tmp_path / "front.yaml").write_text(
+            front({name: {"backend": "remote", "upstream": told} for name, told in models.items()})
+        )
+        with server(tmp_path / "front.yaml", "front") as gateway:
+            gateway.wait_until_ready()
+            whole = ask(gateway.grpc_port, TFS_PREDICT, tfs_grpc())
+            gone.process.kill()
+            gone.process.wait()
+            tap = Tap(gateway.grpc_port, HELD_BYTES)
+            assert [ask(tap.port, TFS_PREDICT, tfs_grpc()) for _ in range(3)] == [whole] * 3
+            code, _ = ask(tap.port, V2_INFER, v2_grpc())
+            assert code is grpc.StatusCode.UNAVAILABLE
+            tap.close()
+            tap = Tap(gateway.port, HELD_BYTES)
+            path, body, headers = v2_http()
+            for _ in range(2):
+                status, said, *_ = post(tap.port, path, body, headers)
+                assert (status, said) == (503, b'{"error":"the upstream server cannot be reached"}')
+                assert tap.passed < len(body)
+            tap.close()
+            assert "Traceback" not in gateway.said, gateway.said
