@@ -141,6 +141,7 @@ def _repository(
         load,
         meters,
         versioned=lambda model: kinds.backends[model.backend].versioned,
+        numbers=lambda model: kinds.backends[model.backend].numbers(model),
         runs_code=lambda model: kinds.backends[model.backend].runs_code,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,

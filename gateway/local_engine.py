@@ -63,6 +63,7 @@ class LocalEngine:
         self.resolve = router.resolve
         self.resolver = router.resolver
         self.check_forward = router.check_forward
+        self.forwarded = router.forwarded
         self.names = router.names
         self.is_complete = repository.all_available
         self._answers: Mapping[type, Callable[[Any], Any]] = {

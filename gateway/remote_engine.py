@@ -112,6 +112,9 @@ class RemoteEngine:
     def check_forward(self, call: Call, ref: ModelRef) -> None:
         """Such questions are relayed in any case."""
 
+    def forwarded(self, kind: tuple[str, str], named: Callable[[], ModelRef | None]) -> None:
+        """Nothing is sent on from here before all of it goes to the engine."""
+
     def view_of(self, name: str, model: str, version: int) -> ModelView | None:
         """The version of a model that was asked under a public name; None where it is not known here."""
         versions = self._link.snapshot.models.get(model)

@@ -46,6 +46,7 @@ from tensorgate.gateway.contract.errors import (
     Code,
     GatewayError,
     Internal,
+    InvalidArgument,
     LabelNotFound,
     ModelDecoupled,
     ModelFailed,
@@ -221,6 +222,36 @@ class Service:
             await _done(send(_seen(outcome, self._failed(outcome, error))))
         finally:
             self._report(outcome, calls)
+
+    def forwarded(
+        self, kind: tuple[str, str], endpoint: Endpoint, args: Mapping[str, str], begun: Callable[[], bytes]
+    ) -> ModelRef | None:
+        """Return the model of a call that may be sent on before all of it is here, for another server answers it whole.
+        `kind` is the dialect and the transport, `begun` gives the first bytes of the body.
+        """
+        model_of = endpoint.model_of
+        if model_of is None or self.recorder is not None or self._engine.regions.in_use:
+            return None
+        try:
+            return self._engine.forwarded(kind, lambda: model_of(args, begun()))
+        except GatewayError:
+            return None
+
+    async def confirm_forward(self, endpoint: Endpoint, call: Call, ref: ModelRef) -> None:
+        """Read a call that is being sent on to the server behind this model, now that all of it is here. Raises what it
+        would have come to otherwise.
+        """
+        resolver = self._engine.resolver(call)
+        resolve = self._engine.resolve if resolver is None else resolver
+        try:
+            try:
+                self._decode_at_once(endpoint, call, resolve)
+            except MustOffload:
+                await self._decode_in_thread(endpoint, call, resolve)
+        except MustForward as found:
+            if found.view.name == ref.name:
+                return
+        raise InvalidArgument("the call names another model in the end than in the beginning")
 
     def _watched(self, outcome: CallOutcome, send: Send) -> Send:
         """Let those know of a call that begins who note or keep calls -> what sends its replies."""

@@ -43,8 +43,11 @@ class GrpsClient(ABC):
     def listing(self) -> Ask | None:
         return None
 
-    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+    def listed(self, reply: Reply) -> None:
         return None
+
+    def available(self, reply: Reply) -> tuple[int, ...]:
+        return ()
 
     def questions(self) -> Sequence[Ask]:
         return ()

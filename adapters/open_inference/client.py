@@ -7,7 +7,7 @@ Protocol; Triton's extensions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -32,6 +32,15 @@ _ANSWER: Final = "inference response"
 _MISSING: Final = frozenset({404, 405, 501})
 
 
+def by_model(index: Iterable[tuple[str, str]]) -> dict[str, tuple[int, ...]]:
+    """The names of a repository's index and the versions that are numbers."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, version in index:
+        number = (int(version),) if version.isascii() and version.isdecimal() else ()
+        found[name] = (*found.get(name, ()), *number)
+    return found
+
+
 class V2HttpClient:
     """The `Client` of V2 servers over HTTP."""
 
@@ -53,15 +62,18 @@ class V2HttpClient:
     def listing(self) -> Ask | None:
         return Ask("/v2/repository/index", (b'{"ready": true}',), headers={"Content-Type": "application/json"})
 
-    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+    def listed(self, reply: Reply) -> Mapping[str, tuple[int, ...]] | None:
         if reply.http_status in _MISSING:
             return None
         if reply.http_status != 200:
             raise http_failure(reply)
         try:
-            return tuple(dict.fromkeys(str(each["name"]) for each in orjson.loads(whole(reply))))
-        except (ValueError, KeyError, TypeError):
+            return by_model((str(each["name"]), str(each.get("version", ""))) for each in orjson.loads(whole(reply)))
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise broken("repository index") from None
+
+    def available(self, reply: Reply) -> tuple[int, ...]:
+        return ()
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(self._path, method="GET"), Ask(f"{self._path}/config", method="GET"))

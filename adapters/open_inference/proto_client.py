@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.adapters.open_inference.client import parameters_of, spec_of, tensor_of
+from tensorgate.adapters.open_inference.client import by_model, parameters_of, spec_of, tensor_of
 from tensorgate.adapters.open_inference.proto_inputs import CONTENTS
 from tensorgate.adapters.open_inference.proto_message import RAW_INPUTS
 from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
@@ -69,11 +69,14 @@ class V2GrpcClient:
         body = message("inference.RepositoryIndexRequest")(ready=True).SerializeToString()
         return Ask(f"{_SERVICE}RepositoryIndex", (body,))
 
-    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+    def listed(self, reply: Reply) -> Mapping[str, tuple[int, ...]] | None:
         if reply.grpc_code is Code.UNIMPLEMENTED:
             return None
         index = parsed("inference.RepositoryIndexResponse", reply)
-        return tuple(dict.fromkeys(each.name for each in index.models))
+        return by_model((each.name, each.version) for each in index.models)
+
+    def available(self, reply: Reply) -> tuple[int, ...]:
+        return ()
 
     def questions(self) -> Sequence[Ask]:
         return (self._about("ModelMetadata"), self._about("ModelConfig"))

@@ -6,7 +6,7 @@ the request against what the model declares. Source: Triton's gRPC server; the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -20,7 +20,15 @@ from tensorgate.adapters.open_inference.proto_parameters import (
     top_k_of,
 )
 from tensorgate.adapters.open_inference.request import LONGEST_REMEMBERED, model_ref
-from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, cut_out, fields, parse, too_large
+from tensorgate.adapters.protobuf.wire_format import (
+    MAX_ELEMENTS,
+    MAX_HEAD_BYTES,
+    cut_out,
+    fields,
+    first_text,
+    parse,
+    too_large,
+)
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.dialect import Resolve
@@ -118,6 +126,12 @@ def _wanted(item: Any, inputs: MessageInputs) -> Wanted:
     if "classification" in item.parameters:
         raise InvalidArgument("output can't set both 'shared_memory_region' and 'classification'")
     return Wanted(memory=inputs.memory(*region, writable=True))
+
+
+def model_of(args: Mapping[str, str], begun: bytes) -> ModelRef | None:
+    """The model that a message names in its first field, as all clients' do; the version matters to who computes it."""
+    name = first_text(begun)
+    return None if name is None else ModelRef(name)
 
 
 def version_ref(name: str, version: str) -> ModelRef:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tensorgate.adapters.open_inference import proto_control as control
 from tensorgate.adapters.open_inference import proto_request, proto_response
 from tensorgate.adapters.open_inference.errors import encode_error
+from tensorgate.adapters.open_inference.proto_message import model_of
 from tensorgate.adapters.open_inference.settings import encode_trace_error
 from tensorgate.adapters.open_inference.statistics import encode_statistics_error
 from tensorgate.gateway.contract.canonical import is_long_as_bytes
@@ -36,7 +37,7 @@ _row(
 )
 _row("ModelMetadata", "metadata", control.decode_metadata, control.encode_metadata)
 _row("ModelConfig", "config", control.decode_config, control.encode_config)
-_row("ModelInfer", "infer", proto_request.decode_infer, proto_response.encode_infer)
+_row("ModelInfer", "infer", proto_request.decode_infer, proto_response.encode_infer, model_of=model_of)
 _row(
     "ModelStreamInfer",
     "stream_infer",

@@ -54,6 +54,11 @@ def ref_of(call: Call) -> ModelRef:
     return model_ref(call.args["model"], call.args.get("version"))
 
 
+def model_of(args: Mapping[str, str], begun: bytes) -> ModelRef:
+    """The model of an address, whatever the body says. Raises InvalidArgument for a version that is too large."""
+    return model_ref(args["model"], args.get("version"))
+
+
 def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
     return metadata_of(ref_of(call), resolve)
 

@@ -68,7 +68,14 @@ def _of_model(model: str) -> tuple[Endpoint, ...]:
     return (
         _row(f"GET {model}", "metadata", request.decode_metadata, response.encode_metadata),
         _row(f"GET {model}/ready", "model_ready", _decode_model_ready, response.encode_model_ready),
-        _row(f"POST {model}/infer", "infer", request.decode_infer, response.encode_infer, is_long=response.is_long),
+        _row(
+            f"POST {model}/infer",
+            "infer",
+            request.decode_infer,
+            response.encode_infer,
+            is_long=response.is_long,
+            model_of=request.model_of,
+        ),
         _row(f"POST {model}/generate", "generate", generate.decode_generate, generate.encode_generate, stream="single"),
         _row(
             f"POST {model}/generate_stream",

@@ -15,6 +15,9 @@ from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.errors import InvalidArgument
 
+_FIRST_TEXT: Final = 1 << 3 | 2
+_LONG: Final = 1 << 7
+"""What is shorter has a size of one byte."""
 _FIXED64: Final = 1
 _BYTES: Final = 2
 _TAG_BYTES: Final = 5
@@ -75,6 +78,14 @@ def fields(
         raise InvalidArgument(f"failed to parse the request: it has more than {max_fields} fields")
     if groups:
         raise malformed(kind)
+
+
+def first_text(begun: bytes) -> str | None:
+    """Field 1 of a message that begins with it, and has this field as a short text; None for any other."""
+    size = begun[1] if len(begun) > 1 and begun[0] == _FIRST_TEXT else 0
+    if not 0 < size < _LONG or len(begun) < 2 + size:
+        return None
+    return begun[2 : 2 + size].decode(errors="replace")
 
 
 def cut_out(body: Buffer, wanted: int, kind: str) -> tuple[bytes, list[memoryview]]:

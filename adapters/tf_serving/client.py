@@ -49,16 +49,20 @@ class TfsHttpClient:
         return Ask(self._path, method="GET")
 
     def is_ready(self, reply: Reply) -> bool:
-        if reply.http_status != 200:
-            return False
-        versions = _parsed(reply).get("model_version_status", ())
-        return any(version.get("state") == "AVAILABLE" for version in versions)
+        return reply.http_status == 200 and bool(self.available(reply))
 
     def listing(self) -> Ask | None:
         return None
 
-    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+    def listed(self, reply: Reply) -> None:
         return None
+
+    def available(self, reply: Reply) -> tuple[int, ...]:
+        try:
+            versions = _parsed(reply).get("model_version_status", ())
+            return tuple([int(each["version"]) for each in versions if each.get("state") == "AVAILABLE"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise broken("model status") from None
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(f"{self._path}/metadata", method="GET"),)

@@ -6,12 +6,12 @@ Source: the field table of ModelSpec; the texts are TensorFlow Serving's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
+from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, first_text, parse, too_large
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import Resolve
@@ -19,6 +19,8 @@ from tensorgate.gateway.contract.errors import InvalidArgument, LabelNotFound, M
 from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE, Signature
 
 _PACKAGE: Final = "tensorflow.serving."
+_MODEL_SPEC: Final = 1 << 3 | 2
+"""The tag of model_spec in all requests of PredictionService."""
 _SPEC: Final = message(_PACKAGE + "ModelSpec")
 
 
@@ -49,6 +51,12 @@ def ref_of(spec: Any) -> ModelRef:
     if choice == "version":
         return ModelRef(spec.name, spec.version.value)
     return ModelRef(spec.name, label=spec.version_label if choice else None)
+
+
+def model_of(args: Mapping[str, str], begun: bytes) -> ModelRef | None:
+    """The model that a message names in its first field, model_spec, as all clients' do."""
+    name = first_text(begun[2:]) if len(begun) > 2 and begun[0] == _MODEL_SPEC else None
+    return None if name is None else ModelRef(name)
 
 
 def signature_name(spec: Any) -> str:

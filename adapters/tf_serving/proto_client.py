@@ -63,16 +63,17 @@ class TfsGrpcClient:
         return Ask(_STATUS, (self._status,))
 
     def is_ready(self, reply: Reply) -> bool:
-        if reply.grpc_code:
-            return False
-        status = parsed("tensorflow.serving.GetModelStatusResponse", reply)
-        return any(version.state == _AVAILABLE for version in status.model_version_status)
+        return not reply.grpc_code and bool(self.available(reply))
 
     def listing(self) -> Ask | None:
         return None
 
-    def listed(self, reply: Reply) -> tuple[str, ...] | None:
+    def listed(self, reply: Reply) -> None:
         return None
+
+    def available(self, reply: Reply) -> tuple[int, ...]:
+        status = parsed("tensorflow.serving.GetModelStatusResponse", reply)
+        return tuple([each.version for each in status.model_version_status if each.state == _AVAILABLE])
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(_METADATA, (self._metadata,)),)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from tensorgate.adapters.tf_serving import classify_proto as classify
 from tensorgate.adapters.tf_serving import proto_control as control
 from tensorgate.adapters.tf_serving.errors import encode_grpc_error, encode_grpc_predict_error, encode_grpc_status_error
+from tensorgate.adapters.tf_serving.model_spec import model_of
 from tensorgate.adapters.tf_serving.proto_control import decode_reload, encode_reload
 from tensorgate.adapters.tf_serving.proto_request import decode_predict
 from tensorgate.adapters.tf_serving.proto_response import predict_encoder
@@ -35,6 +36,7 @@ _row(
     predict_encoder(content=False),
     encode_error=encode_grpc_predict_error,
     stream="single",
+    model_of=model_of,
 )
 _row(_PREDICTION + "Classify", "classify", classify.decoder("classify"), classify.encode_classify, stream="single")
 _row(_PREDICTION + "Regress", "regress", classify.decoder("regress"), classify.encode_regress, stream="single")

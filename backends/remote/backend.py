@@ -36,10 +36,11 @@ from tensorgate.backends.remote.server import RemoteServer
 from tensorgate.backends.remote.tensor_mapping import TensorNames
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend, ServerKind
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.canonical import Sequence as RequestSequence
 from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
 from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.tensor import Array, Tensors
-from tensorgate.gateway.contract.upstream import Ask, Await, Client, Clients, Description, UpstreamModel
+from tensorgate.gateway.contract.upstream import Ask, Await, Client, Description, UpstreamModel
 
 _RETRY_S: Final = 0.1
 _REMEMBERED_SHAPES: Final = 1024
@@ -58,7 +59,7 @@ class RemoteBackend(RequestBackend):
     def __init__(self, source: ModelSource) -> None:
         options: RemoteOptions = source.options
         upstream = options.upstream
-        self._client = client = _client(source.clients, upstream, source.name)
+        self._client = client = _client(source, upstream)
         self._on_loop = on_loop = cast("Await", source.on_loop)
         self._timeout_s = upstream.timeout_ms / 1000
         self._in, self._out = TensorNames("inputs", upstream.inputs), TensorNames("outputs", upstream.outputs)
@@ -88,7 +89,7 @@ class RemoteBackend(RequestBackend):
         self.forwarder = None
         if may_forward(source, client, upstream):
             if (other := upstream.other) is not None:
-                beside = _client(source.clients, other, source.name)
+                beside = _client(source, other)
                 self._pools[beside.transport] = on_loop(_open(beside, other, access_of(other), source.name))
             self.forwarder = RemoteForwarder(self._pools, upstream, source.name, options.in_flight)
         self._specs = {spec.name: spec for spec in self.outputs}
@@ -169,7 +170,7 @@ class RemoteBackend(RequestBackend):
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
         with upstream_span(ask, requests), RemoteCancellation(requests) as cancellation:
             try:
-                reply = await cancellation.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
+                reply = await cancellation.wait(self._pool.call(ask, self._seconds(requests), _sequence(request)))
             except CallerLeft:
                 return Cancelled("the caller has left")
             answer = self._client.decode(reply, self._description)
@@ -190,7 +191,7 @@ class RemoteBackend(RequestBackend):
         ask = self._encode(on_host.inputs, wanted, request, stream=True)
         pool, seconds = self._pool, self._seconds([request])
         with upstream_span(ask, [request]), RemoteCancellation([request]) as cancellation:
-            async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
+            async with contextlib.aclosing(pool.stream(ask, seconds, _sequence(request))) as replies:
                 with contextlib.suppress(CallerLeft, StopAsyncIteration):
                     while True:
                         answer = self._client.decode_part(await cancellation.wait(anext(replies)), self._description)
@@ -261,11 +262,12 @@ class RemoteBackend(RequestBackend):
         self._fitting.add((name, array.dtype, array.shape))
 
 
-def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Client:
-    make = clients(upstream.dialect, upstream.transport) if clients is not None else None
+def _client(source: ModelSource, upstream: UpstreamOptions) -> Client:
+    make = source.clients(upstream.dialect, upstream.transport) if source.clients is not None else None
     if make is None:
         raise ValueError(f"no server is asked in {upstream.dialect} over {upstream.transport}")
-    return make(UpstreamModel(upstream.model or name, upstream.version, upstream.label, upstream.signature))
+    version = source.version if upstream.versions else upstream.version
+    return make(UpstreamModel(upstream.model or source.name, version, upstream.label, upstream.signature))
 
 
 async def _open(client: Client, upstream: UpstreamOptions, access: UpstreamAccess, model: str) -> Pool:
@@ -289,9 +291,9 @@ def _on_host(request: InferRequest, device: Device) -> InferRequest:
     return InferRequest(request.view, {name: device.put(array) for name, array in request.inputs.items()})
 
 
-def _pin(request: InferRequest) -> str:
-    """Requests of a sequence go to the same address."""
-    return "" if request.sequence is None or not request.sequence.id else str(request.sequence.id)
+def _sequence(request: InferRequest) -> RequestSequence | None:
+    """What has to go to the address that the requests before it went to."""
+    return request.sequence if request.sequence is not None and request.sequence.id else None
 
 
 def _describe(source: ModelSource) -> Described | None:
@@ -307,6 +309,7 @@ KIND = BackendKind(
     RemoteOptions,
     RemoteBackend,
     versioned=False,
+    numbers=lambda model: model.upstream.versions or (1,),
     describe=_describe,
     collect=collect,
     options_by_dialects=remote_options,

@@ -92,6 +92,7 @@ class RemoteForwarder:
                 call.method,
                 {**_headers_there(call), **headers},
                 ChunkCutter if is_http else None,
+                call.arriving,
             )
             if not streams:
                 yield _reply_here(await pool.call(ask, self._seconds(call)), streamed=False)

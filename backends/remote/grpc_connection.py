@@ -79,7 +79,7 @@ class GrpcConnection:
                         client = await self._open()
                 if client.is_full:
                     await client.wait_for_room(until)
-                call = client.begin(self._block(ask, until), ask.body, until, streams=streams)
+                call = client.begin(self._block(ask, until), ask, until, streams=streams)
                 try:
                     return call, await call.next()
                 except BaseException:

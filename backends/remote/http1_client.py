@@ -6,6 +6,7 @@ A request goes out in one write, a reply is read where the socket wrote it, and 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
 import time
@@ -15,14 +16,17 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, ConnectionLost, NotReached
-from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer
+from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire.eager_start import in_task
+from tensorgate.gateway.wire.http1_body import MIN_PIECE_BYTES
 from tensorgate.gateway.wire.http1_reply import BadReply, ReplyReader
 
 _IDLE_S: Final = 15.0
 """So long a connection is kept that nobody needs."""
 _SMALL_BYTES: Final = 256 << 10
 """Smaller bodies leave in one write with their head."""
+_TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 _SCRATCH_BYTES: Final = 64 << 10
 _MAX_WAITING_BYTES: Final = 1 << 20
 """Of a stream, before its reader has to take them."""
@@ -48,25 +52,58 @@ class Http1Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._waiting_bytes = 0
         self._is_paused = False
+        self._is_sending = False
+        """More of a request's body is to come."""
 
     @property
     def is_open(self) -> bool:
         """Whether it may have another request."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def begin(self, head: bytes, body: Sequence[Buffer], reader: ReplyReader) -> None:
-        """Send a request, whose reply this reader gets."""
+    def begin(
+        self, head: bytes, body: Sequence[Buffer], reader: ReplyReader, arriving: ArrivingBody | None = None
+    ) -> None:
+        """Send a request, whose reply this reader gets, and a body that is `arriving` as it comes."""
         transport = self._transport
         if transport is None:
             raise ConnectionLost("the connection is closed")
         self.reader = reader
         self._error = None
+        if arriving is not None:
+            self._send_arriving(transport, head, memoryview(body[0]), arriving)
+            return
         if sum(map(len, body)) <= _SMALL_BYTES:
             transport.write(b"".join((head, *body)))
             return
         transport.write(head)
         for part in body:
             transport.write(part)
+
+    def _send_arriving(
+        self, transport: asyncio.Transport, head: bytes, body: memoryview, arriving: ArrivingBody
+    ) -> None:
+        size, sent, reader = len(body), 0, self.reader
+
+        def send_more() -> None:
+            nonlocal sent
+            if self.reader is not reader or self._transport is None:
+                return
+            if arriving.error is not None:
+                self.fail(arriving.error)
+                return
+            here = arriving.passable_bytes
+            if here < size and here - sent < MIN_PIECE_BYTES:
+                return
+            transport.write(body[sent:here])
+            sent = here
+            self._is_sending = sent < size
+
+        self._is_sending = True
+        transport.write(head)
+        arriving.on_more = send_more
+        send_more()
+        if sent == size:
+            arriving.on_more = None
 
     async def more(self) -> None:
         """Until there is more of the reply than was known. Raises what ends it."""
@@ -107,7 +144,8 @@ class Http1Connection(asyncio.BufferedProtocol):
             and self._error is None
             and transport is not None
             and not transport.is_closing()
-            and not transport.get_write_buffer_size()  # it was answered before it was heard
+            and not self._is_sending  # it was answered before it was heard
+            and not transport.get_write_buffer_size()
         ):
             return True
         self.close()
@@ -206,16 +244,23 @@ class Http1Client:
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer], reader: ReplyReader
-    ) -> Http1Connection:
-        """A connection that has sent this request; it belongs to whoever asked until it is given to `release`.
+    async def send(self, ask: Ask, reader: ReplyReader, until: float | None) -> Http1Connection:
+        """A connection that has sent this request, and how long its caller waits: until the loop's time `until`. It
+        belongs to whoever asked until it is given to `release`.
 
-        Raises NotReached, ConnectionLost, ValueError for what is no header.
+        Raises NotReached, ConnectionLost, TimeoutError, ValueError for what is no header.
         """
-        head = self._head(method, target, headers, sum(map(len, body)))
-        connection = self._take_idle() or await self._connect()
-        connection.begin(head, body, reader)
+        connection = self._take_idle() or await self._connect(until)
+        headers = ask.headers
+        if until is not None:
+            left_ms = math.ceil((until - asyncio.get_running_loop().time()) * 1e3)
+            headers = {**headers, _TIMEOUT_HEADER: str(max(1, left_ms))}
+        try:
+            head = self._head(ask.method, ask.target, headers, sum(map(len, ask.body)))
+        except ValueError:
+            self.release(connection)
+            raise
+        connection.begin(head, ask.body, reader, ask.arriving)
         return connection
 
     def release(self, connection: Http1Connection) -> None:
@@ -262,11 +307,13 @@ class Http1Client:
             self._drop(connection)
         return None
 
-    async def _connect(self) -> Http1Connection:
+    async def _connect(self, until: float | None) -> Http1Connection:
         await in_task()
         loop = asyncio.get_running_loop()
+        gives_up_at = loop.time() + CONNECTS_WITHIN_S
+        is_late = until is not None and until < gives_up_at
         try:
-            async with asyncio.timeout(CONNECTS_WITHIN_S):
+            async with asyncio.timeout_at(until if is_late else gives_up_at):
                 _, connection = await loop.create_connection(
                     partial(Http1Connection, self._scratch),
                     self._host,
@@ -275,6 +322,8 @@ class Http1Client:
                     server_hostname=None if self._tls is None else self._server_name or self._host,
                 )
         except TimeoutError:
+            if is_late:
+                raise
             raise NotReached(f"no connection to {self._host}:{self._port} within {CONNECTS_WITHIN_S:g} s") from None
         except (OSError, ssl.SSLError) as error:
             raise NotReached(str(error)) from None

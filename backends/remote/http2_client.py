@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost
 from tensorgate.backends.remote.upstream_call import UpstreamCall, failed
-from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import in_task
 from tensorgate.gateway.wire.grpc_messages import MessageTooLarge
+from tensorgate.gateway.wire.http1_body import MIN_PIECE_BYTES
 from tensorgate.gateway.wire.http2 import Http2
 from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
@@ -85,9 +87,9 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
             async with asyncio.timeout_at(until):
                 await self._room.wait()
 
-    def begin(self, block: bytes, parts: Sequence[Buffer], until: float | None, *, streams: bool) -> UpstreamCall:
-        """A call with these headers, as a block, which the loop's time `until` ends, if there is room for one. Raises
-        CallRefused.
+    def begin(self, block: bytes, ask: Ask, until: float | None, *, streams: bool) -> UpstreamCall:
+        """A call with these headers, as a block, and the body of `ask`, which the loop's time `until` ends, if there is
+        room for one. Raises CallRefused.
         """
         if not self.usable:
             raise CallRefused
@@ -98,9 +100,41 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         if until is not None:
             call.timer = self._loop.call_at(until, self._expire, call)
         self._streams[number] = call
+        parts, head = ask.body, self.headers_frame(number, block)
         size = sum(map(len, parts))
-        self.send_message(call, self.headers_frame(number, block), parts, size)
+        if ask.arriving is not None:
+            self._send_arriving(call, head, memoryview(parts[0]), ask.arriving)
+        else:
+            self.send_message(call, head, parts, size)
         return call
+
+    def _send_arriving(self, call: UpstreamCall, head: bytes, body: memoryview, arriving: ArrivingBody) -> None:
+        """Send as much of a message as is here, and the rest as it comes."""
+        size, sent = len(body), 0
+
+        def send_more() -> None:
+            nonlocal sent
+            if call.number not in self._streams:
+                return
+            if arriving.error is not None:
+                self.abandon(call)
+                call.finish(arriving.error)
+                return
+            here = arriving.passable_bytes
+            if here < size and here - sent < MIN_PIECE_BYTES:
+                return
+            if here == size:
+                call.end_flag = END_STREAM
+            call.unsent.append(body[sent:here])
+            sent = here
+            self._send_more(call, [])
+
+        call.end_flag, sent = 0, min(arriving.passable_bytes, size - 1)
+        self.send_message(call, head, (body[:sent],), size)
+        arriving.on_more = send_more
+        send_more()
+        if sent == size:
+            arriving.on_more = None
 
     def _expire(self, call: UpstreamCall) -> None:
         self.abandon(call)
@@ -206,7 +240,7 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
     def _take_last(self, call: UpstreamCall, trailers: Mapping[str, str]) -> None:
         """A server's last word, which may come before all of the request is sent."""
         call.finish(call.outcome(trailers))
-        if call.unsent:
+        if call.unsent or not call.end_flag:
             self.abandon(call)
         else:
             self._close_stream(call.number)

@@ -16,7 +16,6 @@ from tensorgate.gateway.wire.http1_reply import ReplyReader, ReplyTooLarge
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 _HEAD: Final = "HEAD"
 _SAFE: Final = frozenset({"GET", _HEAD})
 _LATE: Final = Reply(b"Deadline Exceeded", 504)
@@ -32,12 +31,13 @@ class HttpConnection:
         self._client = Http1Client(self._base, access.tls, access.server_name, dict(access.headers))
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        until = self._until(seconds)
         try:
             while True:
                 reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD)
-                connection = await self._sent(ask, reader, seconds)
+                connection = await self._client.send(ask, reader, until)
                 was_used = connection.was_used
-                late = self._end_after(seconds, connection)
+                late = self._end_at(until, connection)
                 try:
                     await connection.whole()
                     return Reply(reader.body(), reader.status, reader.headers)
@@ -56,9 +56,10 @@ class HttpConnection:
 
     async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
         reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD, in_pieces=ask.cut is not None)
+        until = self._until(seconds)
         try:
-            connection = await self._sent(ask, reader, seconds)
-            late = self._end_after(seconds, connection)
+            connection = await self._client.send(ask, reader, until)
+            late = self._end_at(until, connection)
             try:
                 while not (reader.is_complete or (reader.status and reader.is_stream)):
                     await connection.more()
@@ -76,16 +77,14 @@ class HttpConnection:
         except TimeoutError:
             yield _LATE
 
-    async def _sent(self, ask: Ask, reader: ReplyReader, seconds: float | None) -> Http1Connection:
-        headers = ask.headers
-        if seconds is not None:
-            headers = {**headers, _TIMEOUT_HEADER: str(max(1, int(seconds * 1000)))}
-        return await self._client.send(ask.method, ask.target, headers, ask.body, reader)
+    def _until(self, seconds: float | None) -> float | None:
+        """The loop's time at which a call is late, however long it takes to connect."""
+        return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
-    def _end_after(self, seconds: float | None, connection: Http1Connection) -> asyncio.TimerHandle | None:
-        if seconds is None:
+    def _end_at(self, until: float | None, connection: Http1Connection) -> asyncio.TimerHandle | None:
+        if until is None:
             return None
-        return asyncio.get_running_loop().call_later(seconds, connection.fail, TimeoutError())
+        return asyncio.get_running_loop().call_at(until, connection.fail, TimeoutError())
 
     async def _messages(self, connection: Http1Connection, reader: ReplyReader, cut: Cutter) -> AsyncIterator[bytes]:
         size = 0

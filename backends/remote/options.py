@@ -115,10 +115,19 @@ class UpstreamOptions(ServerOptions):
 
     model: str = Field("", description="What the model is called there; by default as here.")
     version: int | None = Field(None, ge=0, description="Which version; null leaves that to the server.")
+    versions: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="Versions that are served under their numbers there, in place of one that is version 1 here."
+    )
     label: str | None = Field(None, description="A version label in place of a version, where the dialect has them.")
     signature: str = Field("", description="Which of its signatures, where the dialect has them; empty: its default.")
     inputs: dict[str, str] = Field(default_factory=dict, description="An input's name here -> its name there.")
     outputs: dict[str, str] = Field(default_factory=dict, description="An output's name here -> its name there.")
+
+    @model_validator(mode="after")
+    def _says_which_versions_once(self) -> UpstreamOptions:
+        if self.versions and (self.version is not None or self.label is not None):
+            raise ValueError("versions stand in place of a version or a label")
+        return self
 
     @property
     def other(self) -> UpstreamOptions | None:

@@ -4,6 +4,9 @@ Every address is asked once a second whether the model is ready there. Requests 
 way, among those that are; if none is, to any, so that the caller gets the server's own words. An address that answers
 time and again that it cannot, or loses its connections, is left alone for a while where there are others. What never
 reached one address is sent to one other.
+
+A sequence stays with the address that its first request went to, however that is: no other one has its state. If it
+cannot be reached, the sequence's requests fail, until one begins it anew.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import contextlib
 import logging
 import time
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client.core import Metric
@@ -21,6 +24,7 @@ from prometheus_client.core import Metric
 from tensorgate.backends.remote.address import FAILED, OK, Address, families
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
 from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import Sequence
 from tensorgate.gateway.contract.errors import Code, GatewayError, Unavailable
 from tensorgate.gateway.contract.upstream import Ask, Client
 
@@ -29,6 +33,8 @@ log = logging.getLogger(__name__)
 _PROBE_EVERY_S: Final = 1.0
 _PROBE_AGAIN_S: Final = 0.1
 _PROBE_WITHIN_S: Final = 0.9
+_MAX_SEQUENCES: Final = 1 << 16
+"""Of those that never end, the oldest is forgotten."""
 _BAD_STATUSES: Final = frozenset({502, 503})
 
 
@@ -36,11 +42,13 @@ class Pool:
     """All addresses of one model. Made, used and closed on the event loop."""
 
     def __init__(
-        self, client: Client, connect: Callable[[str], UpstreamConnection], addresses: Sequence[str], model: str = ""
+        self, client: Client, connect: Callable[[str], UpstreamConnection], addresses: Iterable[str], model: str = ""
     ) -> None:
         self._client = client
         self.addresses = [Address(model, name, connect(name)) for name in addresses]
         self._turn = 0
+        self._sequences: dict[int | str, Address] = {}
+        """Where those are that have begun, the oldest first."""
         self._probes = [asyncio.ensure_future(self._watch(address)) for address in self.addresses]
         _open[id(self)] = self
 
@@ -56,12 +64,12 @@ class Pool:
 
     # ----------------------------------------------------------------------------------------------------------- asking
 
-    async def call(self, ask: Ask, seconds: float | None, pin: str = "") -> Reply:
-        """One reply; what is pinned alike goes to the same address while that is well. Raises Unavailable."""
+    async def call(self, ask: Ask, seconds: float | None, sequence: Sequence | None = None) -> Reply:
+        """One reply, to a request of a sequence or of none. Raises Unavailable."""
         tried: Address | None = None
         started = time.monotonic()
         for _ in range(2):
-            address = self._choose(pin, tried)
+            address = self._choose(sequence, tried)
             address.busy += 1
             begun = time.monotonic()
             try:
@@ -75,15 +83,19 @@ class Pool:
             unwell = _is_unwell(reply)
             address.note(failed=unwell)
             address.counts.ended(FAILED if unwell else OK, time.monotonic() - begun)
+            if sequence is not None and sequence.end:
+                self._sequences.pop(sequence.id, None)
             return reply
         raise _nobody()
 
-    async def stream(self, ask: Ask, seconds: float | None, pin: str = "") -> AsyncGenerator[Reply, None]:
+    async def stream(
+        self, ask: Ask, seconds: float | None, sequence: Sequence | None = None
+    ) -> AsyncGenerator[Reply, None]:
         """The replies to one message. Raises Unavailable."""
         tried: Address | None = None
         started = time.monotonic()
         for _ in range(2):
-            address = self._choose(pin, tried)
+            address = self._choose(sequence, tried)
             address.busy += 1
             begun, result = time.monotonic(), OK
             try:
@@ -93,6 +105,8 @@ class Pool:
                         address.note(failed=_is_unwell(reply))
                         yield reply
                 address.counts.ended(result, time.monotonic() - begun)
+                if sequence is not None and sequence.end:
+                    self._sequences.pop(sequence.id, None)
                 return
             except (NotReached, ConnectionLost) as error:
                 _doubt(address, error)
@@ -101,18 +115,26 @@ class Pool:
                 address.busy -= 1
         raise _nobody()
 
-    def _choose(self, pin: str, tried: Address | None) -> Address:
+    def _choose(self, sequence: Sequence | None, tried: Address | None) -> Address:
         """The least loaded of the best; those that are alike take turns. Raises Unavailable if none is left."""
         if len(self.addresses) == 1:
             if tried is not None:
                 raise _nobody()
             return self.addresses[0]
+        if sequence is not None and not sequence.start and (has_it := self._sequences.get(sequence.id)) is not None:
+            if tried is not None:
+                raise Unavailable(f"the upstream server that has sequence {sequence.id} cannot be reached")
+            return has_it
         now = time.monotonic()
         others = [address for address in self.addresses if address is not tried]
         ready = [address for address in others if address.ready]
         best = [address for address in ready if address.ejected_until <= now] or ready or others
-        if pin:
-            return max(best, key=lambda address: zlib.crc32(f"{address.name} {pin}".encode()))
+        if sequence is not None:  # gateways beside this one come to the same, if they find the same addresses well
+            key = sequence.id
+            self._sequences[key] = found = max(best, key=lambda one: zlib.crc32(f"{one.name} {key}".encode()))
+            if len(self._sequences) > _MAX_SEQUENCES:
+                del self._sequences[next(iter(self._sequences))]
+            return found
         self._turn += 1
         turn = self._turn % len(best)
         return min(best[turn:] + best[:turn], key=lambda address: address.busy)

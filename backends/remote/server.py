@@ -17,6 +17,8 @@ from tensorgate.gateway.contract.upstream import Ask, Client, Clients, UpstreamM
 _WITHIN_S: Final = 2.0
 """How long a question may take."""
 _MAX_BYTES: Final = 16 << 20
+_MAX_VERSIONS: Final = 32
+"""Each is probed by itself, so no more of a model are served in other dialects than the server's own."""
 
 
 class RemoteServer:
@@ -29,6 +31,7 @@ class RemoteServer:
         self._make = make
         self._options = options
         self._connections: list[UpstreamConnection] = []
+        self._versions: dict[str, tuple[int, ...]] = {}
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -39,22 +42,34 @@ class RemoteServer:
     def refresh_seconds(self) -> float:
         return self._options.refresh_seconds
 
+    def versions(self, model: str) -> tuple[int, ...]:
+        return self._versions.get(model, ())
+
     def entry(self, model: str) -> Mapping[str, Any]:
         told = self._options.model_dump(mode="json", exclude_unset=True, exclude={"models", "refresh_seconds"})
+        if versions := self.versions(model):
+            told["versions"] = versions
         return {"backend": "remote", "upstream": told}
 
     async def listed(self) -> tuple[str, ...] | None:
         client = self._client("")
         question = client.listing()
-        return None if question is None else client.listed(await self._ask(question))
+        found = None if question is None else client.listed(await self._ask(question))
+        if found is None:
+            return None
+        self._versions = {name: _latest(versions) for name, versions in found.items()}
+        return (*found,)
 
     async def has(self, model: str) -> bool:
         client = self._client(model)
         reply = await self._ask(client.probe())
         try:
-            return client.is_ready(reply)
+            is_ready = client.is_ready(reply)
+            if is_ready:
+                self._versions[model] = _latest(client.available(reply))
         except GatewayError:
             return False
+        return is_ready
 
     async def close(self) -> None:
         for connection in self._connections:
@@ -78,3 +93,8 @@ class RemoteServer:
             except (NotReached, ConnectionLost):
                 continue
         raise Unavailable("the upstream server cannot be reached")
+
+
+def _latest(versions: tuple[int, ...]) -> tuple[int, ...]:
+    """As many as are served, ascending."""
+    return tuple(sorted(versions)[-_MAX_VERSIONS:])

@@ -65,7 +65,8 @@ class _Checks:
         """Check all versions of a model."""
         place = config.path.path if config.path else Path()
         try:
-            versions = wanted_versions(config) if self.kinds.backends[config.backend].versioned else {1: place}
+            kind = self.kinds.backends[config.backend]
+            versions = wanted_versions(config) if kind.versioned else dict.fromkeys(kind.numbers(config), place)
         except OSError as error:
             yield ("path",), str(error)
             return

@@ -230,6 +230,8 @@ class BackendKind:
     """Makes one instance; called in a thread. What it raises keeps the version from being served, and is logged."""
     versioned: bool = True
     """Whether `path` holds version folders."""
+    numbers: Callable[[Any], Sequence[int]] = lambda options: (1,)
+    """The versions of a model with these options that has no version folders."""
     runs_code: bool = False
     """Whether the author of such a model's files can do whatever the server can, be it as Python or as a graph that
     reads and writes files."""

@@ -72,6 +72,24 @@ def combined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
+class ArrivingBody(Protocol):
+    """A body of which a part is here, for whoever sends it on meanwhile. On the event loop."""
+
+    on_more: Callable[[], None] | None
+    """Called when `passable_bytes` has grown, and once when there is an `error`. Whoever sends the body on writes it.
+    """
+
+    @property
+    def passable_bytes(self) -> int:
+        """How many of the first bytes may be sent on. The last of them follow once nothing can be wrong any more."""
+        ...
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the body must not be sent on to its end."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, made whole by the transport.
@@ -127,6 +145,8 @@ class Call:
     """The CallRecord of a call that a door has let in, where it wants to know. The process of the engine writes it."""
     report: Callable[[object], None] | None = None
     """Takes the outcome of a call that a door has let in, and will count. The process of the engine writes it."""
+    arriving: Final[ArrivingBody | None] = None
+    """What tells how much of `body` is here, which has its whole length from the start. None: all of it."""
     end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
     """What is to be done when the call is over. The service does it."""
 

@@ -37,6 +37,10 @@ Encode: TypeAlias = Callable[[Any, Any], Reply]
 EncodeError: TypeAlias = Callable[[GatewayError, Call], Reply]
 """Any failure of the call -> what the protocol's clients are told."""
 
+ModelOf: TypeAlias = Callable[[Mapping[str, str], bytes], ModelRef | None]
+"""(what the address says, the first bytes of the body) -> the model that is asked, None where these do not say. Raises
+GatewayError."""
+
 EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
 """(last answer, its question) -> the reply that ends the stream, if the protocol has one."""
 
@@ -73,6 +77,10 @@ class Endpoint:
     encode_end: EncodeEnd | None = None
     is_long: IsLong = is_long_as_text
     """A long reply is encoded in a thread."""
+    model_of: ModelOf | None = None
+    """Finds the model before all of a call is here, so that the call may be sent on to another server meanwhile. Over
+    gRPC `decode` has the last word, since the rest of a message may name another one.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,12 @@ class Engine(StatisticsSource, Protocol):
         """Raise MustForward where the server behind a model answers this call, which asks of that model."""
         ...
 
+    def forwarded(self, kind: tuple[str, str], named: Callable[[], ModelRef | None]) -> ModelRef | None:
+        """Return what a call names if the server behind that model answers such calls: of this dialect, over this
+        transport. `named` is asked only where there is such a server for any model.
+        """
+        ...
+
     def ask(self, question: Any) -> Any:
         """Answer a question of `questions`, or return an awaitable of the answer. Raises GatewayError."""
         ...

@@ -70,6 +70,14 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         where="gateway.wire.http2",
         saves="600 us in place of 633 (V2 gRPC, 600 KB)",
     ),
+    "cut_through": Shortcut(
+        when="a large call that another server answers whole, of which more is to come a millisecond after its "
+        "beginning: it is sent on while it arrives",
+        plain="the call is sent on once all of it is here",
+        where="gateway.transport.arriving",
+        saves="no processor time; the answer is there after 10.6 ms in place of 14.8 (V2 gRPC, 600 KB, two links of "
+        "1 Gbit/s)",
+    ),
     # --------------------------------------------------------------------------------------------------------- dialects
     "v2_json_templates": Shortcut(
         when="Open Inference JSON that differs from an earlier request in the digits of its only input",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.tensor import NOTHING, Tensors, TensorSpec
 
@@ -46,6 +46,8 @@ class Ask:
     headers: Mapping[str, str] = NOTHING
     cut: Callable[[], Cutter] | None = None
     """Makes what finds the messages of a stream over HTTP."""
+    arriving: ArrivingBody | None = None
+    """What tells how much of `body`, which is one buffer, is here. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,14 @@ class Client(Protocol):
         """Asks the server for the names of all its models; None where the protocol has no word for that."""
         ...
 
-    def listed(self, reply: Reply) -> tuple[str, ...] | None:
-        """Reads the answer to `listing`: the models that are ready. None where the server does not know the question.
-        Raises GatewayError.
+    def listed(self, reply: Reply) -> Mapping[str, tuple[int, ...]] | None:
+        """Reads the answer to `listing`: the models that are ready, with their versions, as far as it says these. None
+        where the server does not know the question. Raises GatewayError.
         """
+        ...
+
+    def available(self, reply: Reply) -> tuple[int, ...]:
+        """Reads the answer to a probe: the versions that are ready, as far as it says these. Raises GatewayError."""
         ...
 
     def questions(self) -> Sequence[Ask]:
@@ -135,6 +141,10 @@ class ModelServer(Protocol):
     @property
     def refresh_seconds(self) -> float:
         """How often it is asked which models it has."""
+        ...
+
+    def versions(self, model: str) -> tuple[int, ...]:
+        """The versions that the model had when the server was last asked; none where it does not say. In any thread."""
         ...
 
     def entry(self, model: str) -> Mapping[str, Any]:

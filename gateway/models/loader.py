@@ -78,10 +78,11 @@ class RepositoryDeps:
     """What the composition root knows of models and the repository does not.
 
     `load` makes a computation, `meters` count what versions do.
-    `versioned` tells whether a model has version folders, `runs_code` whether its files are programs, `parts` which
-    models an ensemble is composed of; `validate` turns a model's plain YAML form into its configuration. `cache` is for
-    models with response_cache. `reclaim` returns freed memory to the system; it is called in a thread.
-    `warmup_requests` reads those that lie at the path of a version; it is called in a thread, too.
+    `versioned` tells whether a model has version folders, `numbers` which versions one without them has, `runs_code`
+    whether its files are programs, `parts` which models an ensemble is composed of; `validate` turns a model's plain
+    YAML form into its configuration. `cache` is for models with response_cache. `reclaim` returns freed memory to the
+    system; it is called in a thread. `warmup_requests` reads those that lie at the path of a version; it is called in a
+    thread, too.
     """
 
     load: LoadComputation
@@ -93,6 +94,7 @@ class RepositoryDeps:
     reclaim: Callable[[], None] = lambda: None
     runs_code: Callable[[ModelConfig], bool] = lambda config: True
     warmup_requests: Callable[[Path, ModelView], list[WarmupRequest]] = lambda path, view: []
+    numbers: Callable[[ModelConfig], Iterable[int]] = lambda config: (1,)
 
 
 class ModelLoader:
@@ -131,7 +133,8 @@ class ModelLoader:
     ) -> StoredModel:
         """The versions at the path of a configuration. Call it in a thread. Raises OSError."""
         place = config.path.path if config.path else Path()
-        versions = wanted_versions(config) if self._deps.versioned(config) else {1: place}
+        deps = self._deps
+        versions = wanted_versions(config) if deps.versioned(config) else dict.fromkeys(deps.numbers(config), place)
         return StoredModel(config, versions, fingerprint, upload, given)
 
     async def load_version(self, name: str, version: int, stored: StoredModel, report: Report) -> Model | Reason:

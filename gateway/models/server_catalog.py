@@ -7,6 +7,7 @@ that is asked for a model when somebody asks for it here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -64,10 +65,14 @@ class ServerCatalog:
         return self._validate(server.entry(name), self._folder)
 
     def fingerprint(self, name: str) -> Hashable:
-        return ()
+        """Changes with the versions that the server has."""
+        server = self._listed.get(name) or self._asked_for.get(name)
+        return () if server is None else server.versions(name)
 
     async def refresh(self) -> None:
-        """Ask every server that serves all of its models which these are; one that cannot say so now keeps them."""
+        """Ask every server that serves all of its models which these are, and which versions those have that callers
+        have asked for; one that cannot say so now keeps them.
+        """
         for label, server in self._servers.items():
             if server.names is not None:
                 continue
@@ -79,6 +84,9 @@ class ServerCatalog:
             if found is not None:
                 kept = {name: each for name, each in self._listed.items() if each is not server}
                 self._listed = {**dict.fromkeys(found, server), **kept}
+        for name, server in [*self._asked_for.items()]:
+            with contextlib.suppress(GatewayError):
+                await server.has(name)
 
     async def find(self, name: str) -> bool:
         """Whether a server has a model that is not known yet; it is, from then on. Several callers wait for one answer.

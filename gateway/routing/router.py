@@ -202,6 +202,15 @@ class Router:
         if self.forwards and view is not None and view.forwarder is not None and view.forwarder.takes(call, name):
             raise MustForward(view)
 
+    def forwarded(self, kind: tuple[str, str], named: Callable[[], ModelRef | None]) -> ModelRef | None:
+        """See contract.engine.Engine."""
+        if self._snapshot is not self._repository.snapshot:
+            self._index(self._repository.snapshot)
+        if not self.forwards or kind not in self._forwarded or (ref := named()) is None:
+            return None
+        view = self._forwarding.get(ref.name if ref.qualified is None else ref.qualified)
+        return ref if view is not None and view.forwarder is not None and kind in view.forwarder.kinds else None
+
     def resolve(self, ref: ModelRef, resolution: Resolution | None = None) -> ModelView:
         """A reference's version, under the name that the caller used. Raises ModelNotFound, LabelNotFound."""
         if self._snapshot is not self._repository.snapshot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 from urllib.parse import quote_from_bytes
 
@@ -109,7 +110,11 @@ class GrpcCall(Stream):
         return length is None or received == length or (received < length and not (self.ended or self.is_unary))
 
     def make_incoming(self) -> Incoming:
-        return Incoming(self.max_message_bytes, self._quota, self.head.admits)
+        handler = self.head.handler
+        on_begin = None
+        if handler is not None and handler.run_arriving is not None:
+            on_begin = partial(self._connection.on_message_begin, self)
+        return Incoming(self.max_message_bytes, self._quota, self.head.admits, on_begin)
 
     def set_request_id(self, request_id: str) -> None:
         """See Rpc."""

@@ -9,12 +9,14 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.transport.arriving import MIN_ARRIVING_BYTES, begin_if_slow
 from tensorgate.gateway.transport.grpc_call import GrpcCall
 from tensorgate.gateway.transport.grpc_context import GrpcContext
 from tensorgate.gateway.transport.grpc_exchange import Handler
@@ -24,7 +26,7 @@ from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import EagerTask, as_task, start_eagerly
 from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, NotAdmitted
-from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, Quota
+from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, Body, Quota
 from tensorgate.gateway.wire.http2 import Http2
 from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
@@ -300,6 +302,17 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
             ((body, is_compressed), *_) = messages
             self._start(stream, body, is_compressed=is_compressed)
 
+    def on_message_begin(self, stream: GrpcCall, body: Body, size: int) -> None:
+        if size >= MIN_ARRIVING_BYTES and not stream.has_started:
+            begin_if_slow(body, size, partial(self._start_arriving, stream, body, size))
+
+    def _start_arriving(self, rpc: GrpcCall, body: Body, size: int) -> None:
+        handler = cast("Handler", rpc.head.handler)
+        flow = None if handler.run_arriving is None else handler.run_arriving(rpc, body, size)
+        if flow is not None:
+            rpc.has_started = True
+            self._start(rpc, b"", flow=flow)
+
     def on_end(self, stream: GrpcCall) -> None:
         if stream.head.length is not None and not stream.matches_content_length:
             self.on_stream_error(stream, Http2StreamError("not as long as it said"))
@@ -356,10 +369,18 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
 
     # -------------------------------------------------------------------------------------------------------- answering
 
-    def _start(self, rpc: GrpcCall, body: Buffer, *, is_compressed: bool = False) -> None:
+    def _start(
+        self,
+        rpc: GrpcCall,
+        body: Buffer,
+        *,
+        is_compressed: bool = False,
+        flow: Coroutine[Any, Any, None] | None = None,
+    ) -> None:
         self._budget.earned += 4  # what belongs to a call: an end, windows, a ping
         handler = cast("Handler", rpc.head.handler)
-        flow = rpc.run_inflated(body) if is_compressed else handler.run(rpc, body)
+        if flow is None:
+            flow = rpc.run_inflated(body) if is_compressed else handler.run(rpc, body)
         if handler.stream == "unary":
             try:
                 task: EagerTask | None = start_eagerly(self._context.loop, flow)
@@ -416,7 +437,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         """Close a call that is over, once all of it is sent. A client that still sends is told to stop."""
         if rpc.unsent and not rpc.is_abandoned:
             return
-        is_cut = rpc.incoming is not None and rpc.incoming.is_closed
+        is_cut = rpc.incoming is not None and (rpc.incoming.is_closed or rpc.incoming.has_begun)
         if self._close_stream(rpc.number) is not None:
             if rpc.unsent:
                 self.write(short_frame(RST_STREAM, rpc.number, CANCEL))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.transport.spread import Share
+from tensorgate.gateway.wire.http1_body import Body
 
 
 class Rpc(Protocol):
@@ -54,6 +55,11 @@ class Rpc(Protocol):
         ...
 
 
+RunArriving: TypeAlias = Callable[[Rpc, Body, int], Coroutine[Any, Any, None] | None]
+"""(call, what takes its message, the message's size) -> the flow of a unary call whose large message begins to come;
+None if it has to be whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """How a method is answered."""
@@ -63,6 +69,7 @@ class Handler:
     """The flow. It gets the only message, or an empty one where it is to read many."""
     admits: Callable[[Mapping[str, str]], bool] | None = None
     """Tells from a call's metadata whether `run` may let it in. Otherwise nothing large of the call is kept."""
+    run_arriving: RunArriving | None = None
 
 
 Handlers = Mapping[str, Handler]

@@ -8,11 +8,11 @@ and reflection. How gRPC is spoken is the server's to know: see grpc_exchange.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from tensorgate.gateway.config.listeners import TlsFiles
-from tensorgate.gateway.contract.call import Buffer, Call, Reply
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -20,12 +20,14 @@ from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters, ListenerTraffic
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
 from tensorgate.gateway.telemetry.request_id import new as new_id
+from tensorgate.gateway.transport.arriving import Arriving, forwarding
 from tensorgate.gateway.transport.builtin_services import Health, Reflection
-from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, GrpcPort, Handler, Handlers, Rpc
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, GrpcPort, Handler, Handlers, Rpc, RunArriving
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 from tensorgate.gateway.transport.grpc_streams import BidiCall, MessageReader
 from tensorgate.gateway.transport.spread import Share
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
+from tensorgate.gateway.wire.http1_body import Body
 
 
 class GrpcListener:
@@ -132,12 +134,34 @@ class GrpcListener:
             return authorizer is None or authorizer.may_enter(endpoint, headers, self._auth)
 
         if endpoint.stream in ("unary", "single"):
-            return Handler("unary", unary, admits)
+            return Handler("unary", unary, admits, self._run_arriving(dialect, name, endpoint))
         return (
             Handler("server", server_stream, admits) if endpoint.stream == "server" else Handler("bidi", bidi, admits)
         )
 
-    def _call(self, method: str, rpc: Rpc, request_id: str, body: Buffer) -> Call:
+    def _run_arriving(self, dialect: str, name: str, endpoint: Endpoint) -> RunArriving | None:
+        """The flow of calls that are sent on to another server while they come; None where none are."""
+        counters, service = self._counters, self._service
+
+        async def forward(rpc: Rpc, call: Call, endpoint: Endpoint) -> None:
+            counters.running += 1
+            try:
+                await service.handle(dialect, endpoint, call, rpc.send)
+            finally:
+                counters.running -= 1
+
+        def run_arriving(rpc: Rpc, body: Body, size: int) -> Coroutine[Any, Any, None] | None:
+            room = body.place()
+            ref = None if room is None else service.forwarded((dialect, "grpc"), endpoint, NOTHING, body.begun)
+            if room is None or ref is None:
+                return None
+            arriving = Arriving(body, size, lambda: service.confirm_forward(endpoint, call, ref))
+            call = self._call(name, rpc, self._request_id(rpc), room, arriving)
+            return forward(rpc, call, forwarding(endpoint, ref))
+
+        return None if endpoint.model_of is None else run_arriving
+
+    def _call(self, method: str, rpc: Rpc, request_id: str, body: Buffer, arriving: ArrivingBody | None = None) -> Call:
         """The call of one message of an RPC, all of which have the RPC's name, metadata and deadline."""
         self._counters.received += len(body)
         return Call(
@@ -153,6 +177,7 @@ class GrpcListener:
             peer=rpc.peer,
             auth=self._auth,
             request_id=request_id,
+            arriving=arriving,
         )
 
     def _request_id(self, rpc: Rpc) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
+from tensorgate.gateway.wire.http1_body import Body
 
 
 class HttpExchange(Protocol):
@@ -70,3 +71,6 @@ class HttpExchange(Protocol):
 
 
 Answer: TypeAlias = Callable[[HttpExchange], Coroutine[Any, Any, None]]
+
+AnswerArriving: TypeAlias = Callable[[HttpExchange, Body, int], Coroutine[Any, Any, None] | None]
+"""(request, what takes its body, the body's size) -> what answers it meanwhile, None where the body has to be whole."""

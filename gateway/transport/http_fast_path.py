@@ -17,15 +17,17 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from email.utils import formatdate
-from typing import Final, NoReturn, cast
+from functools import partial
+from typing import Any, Final, NoReturn, cast
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import BodyTooLarge
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID
+from tensorgate.gateway.transport.arriving import MIN_ARRIVING_BYTES, begin_if_slow
 from tensorgate.gateway.transport.clients import Clients
-from tensorgate.gateway.transport.http_exchange import Answer
+from tensorgate.gateway.transport.http_exchange import Answer, AnswerArriving
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 from tensorgate.gateway.wire.eager_start import EagerTask, as_task, start_eagerly
@@ -55,11 +57,14 @@ class FastPath:
         is_binary: Callable[[Mapping[str, str]], bool],
         clients: Clients[FastPathConnection],
         timeouts: ClientTimeouts,
+        answer_arriving: AnswerArriving = lambda exchange, body, size: None,
     ) -> None:
-        """`answer` is the flow, `make_other` makes a protocol for what is not ordinary, `limit_of` says of a request's
-        headers how many bytes its body may have, `is_binary` whether these are tensors' own.
+        """`answer` is the flow, `answer_arriving` that of a request whose large body begins to come. `make_other` makes
+        a protocol for what is not ordinary, `limit_of` says of a request's headers how many bytes its body may have,
+        `is_binary` whether these are tensors' own.
         """
         self.answer = answer
+        self.answer_arriving = answer_arriving
         self.make_other = make_other
         self.limit_of = limit_of
         self.is_binary = is_binary
@@ -256,6 +261,14 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._body = Body(head.length, data[end:], is_shared=self.path.is_binary(head.headers))
             self._room = self._body.room
             self._wait_for(self.path.timeouts.body)
+            if head.length >= MIN_ARRIVING_BYTES:
+                begin = partial(self._answer_arriving, self._coming, self._body, head.length)
+                begin_if_slow(self._body, head.length, begin)
+
+    def _answer_arriving(self, exchange: FastPathExchange, body: Body, size: int) -> None:
+        flow = self.path.answer_arriving(exchange, body, size)
+        if flow is not None:
+            self._answer(exchange, flow)
 
     def _await_head(self, data: bytes) -> None:
         if not may_become_head(data):
@@ -267,13 +280,18 @@ class FastPathConnection(asyncio.BufferedProtocol):
     def _fill(self, body: Body, count: int) -> None:
         body.commit(count)
         if body.room:
-            self._room = body.room
-            self._wait_for(self.path.timeouts.body)
+            if self._body is not None:  # it may have been answered just now
+                self._room = body.room
+                self._wait_for(self.path.timeouts.body)
             return
         coming = cast("FastPathExchange", self._coming)
         self._forget_body()
         coming.body = body.whole()
-        self._answer(coming)
+        if self._exchange is None:
+            self._answer(coming)
+        else:  # its flow has begun, and has the body
+            coming.take_body()
+            self.gives_up_at = math.inf
 
     def _forget_body(self) -> None:
         """Let go of the memory of what was received, in an idle connection as in a closed one."""
@@ -302,10 +320,11 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------------------------------- answering
 
-    def _answer(self, exchange: FastPathExchange) -> None:
+    def _answer(self, exchange: FastPathExchange, flow: Coroutine[Any, Any, None] | None = None) -> None:
         self._exchange = exchange
         self.gives_up_at = math.inf
-        flow = self.path.answer(exchange)
+        if flow is None:
+            flow = self.path.answer(exchange)
         try:
             task = start_eagerly(self.path.loop, flow)
         except Exception as error:
@@ -342,6 +361,9 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     def _answered(self, exchange: FastPathExchange) -> None:
         self._exchange = None
+        if self._body is not None:  # it was answered before it was whole
+            self._refused_bytes = self._body.missing
+            self._forget_body()
         if self._refused_bytes:
             self._wait_for(self.path.timeouts.linger)
         elif exchange.closes:

@@ -14,7 +14,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooL
 
 from tensorgate.gateway.config import Cors
 from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
-from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Call, Peer, Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import (
     AdminRequired,
@@ -44,6 +44,7 @@ from tensorgate.gateway.telemetry.connection_metrics import ListenerTraffic
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
 from tensorgate.gateway.telemetry.request_id import new as new_id
 from tensorgate.gateway.transport.acceptor import Listening, listen
+from tensorgate.gateway.transport.arriving import Arriving, forwarding
 from tensorgate.gateway.transport.certificates import Certificates
 from tensorgate.gateway.transport.clients import Clients
 from tensorgate.gateway.transport.cors import CrossOrigin, foreign_origin
@@ -52,6 +53,7 @@ from tensorgate.gateway.transport.http_fast_path import FastPath, FastPathConnec
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.transport.spread import Share
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
+from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http1_head import default_headers, reply_head
 
 
@@ -168,7 +170,13 @@ class HttpListener:
         )
         if self._has_fast_path:
             self._fast_path = FastPath(
-                self._answer, make_protocol, self._limit_of, self._is_binary, clients, self._timeouts
+                self._answer,
+                make_protocol,
+                self._limit_of,
+                self._is_binary,
+                clients,
+                self._timeouts,
+                self._answer_arriving,
             )
             connect = self._fast_path.connect
         self._listening = await listen(sock, connect, clients, self._certificates, self._timeouts, share)
@@ -246,6 +254,28 @@ class HttpListener:
         await self._service.handle(dialect.name, endpoint, call, exchange.send)
         if not exchange.has_begun:
             await _sent(exchange, endpoint.nothing)
+
+    def _answer_arriving(self, exchange: HttpExchange, body: Body, size: int) -> Coroutine[Any, Any, None] | None:
+        """What answers a request whose body is sent on to another server while it comes. Not where a dialect's time
+        begins once the body is here.
+        """
+        place = self._places.get((exchange.method, exchange.target)) or self._find_place(
+            exchange.method, exchange.target
+        )
+        room = body.place()
+        if place is None or room is None or self._cors is not None or place[0].http_timeout_ms:
+            return None
+        dialect, match = place
+        endpoint = match.endpoint
+        ref = self._service.forwarded((dialect.name, "http"), endpoint, match.args, body.begun)
+        if ref is None:
+            return None
+        try:
+            deadline = _deadline(exchange)
+        except GatewayError:
+            return None
+        call = self._call(exchange, match.args, room, deadline, Arriving(body, size))
+        return self._service.handle(dialect.name, forwarding(endpoint, ref), call, exchange.send)
 
     async def _page(self, exchange: HttpExchange) -> Reply:
         """What the house itself has at a target, for those who may see it."""
@@ -329,7 +359,14 @@ class HttpListener:
             return _refusing(endpoint, error), b"", None
         return endpoint, body, deadline
 
-    def _call(self, exchange: HttpExchange, args: Mapping[str, str], body: Buffer, deadline: float | None) -> Call:
+    def _call(
+        self,
+        exchange: HttpExchange,
+        args: Mapping[str, str],
+        body: Buffer,
+        deadline: float | None,
+        arriving: ArrivingBody | None = None,
+    ) -> Call:
         limits = self.limits
         headers = exchange.headers
         request_id = headers.get(REQUEST_ID)
@@ -352,6 +389,7 @@ class HttpListener:
             peer=exchange.peer,
             auth=self._auth,
             request_id=request_id or "",
+            arriving=arriving,
         )
 
 

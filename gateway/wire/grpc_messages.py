@@ -63,12 +63,20 @@ class Incoming:
     What a message's prefix claims is held to `quota`. A large message is kept only if `admits` agrees.
     """
 
-    __slots__ = ("_admits", "_body", "_compressed", "_max_bytes", "_prefix", "_quota", "is_closed", "room")
+    __slots__ = ("_admits", "_body", "_compressed", "_max_bytes", "_on_begin", "_prefix", "_quota", "is_closed", "room")
 
-    def __init__(self, max_bytes: int, quota: Quota = PROCESS_QUOTA, admits: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        quota: Quota = PROCESS_QUOTA,
+        admits: Callable[[], bool] | None = None,
+        on_begin: Callable[[Body, int], None] | None = None,
+    ) -> None:
+        """`on_begin` gets each large message that is not compressed when its first bytes are here, and its size."""
         self._max_bytes = max_bytes
         self._quota = quota
         self._admits = admits
+        self._on_begin = on_begin
         self._prefix = b""
         self._body: Body | None = None
         self._compressed = False
@@ -128,6 +136,8 @@ class Incoming:
             raise NotAdmitted
         self._body, self._compressed = Body(size, bytes(begun), self._quota, is_shared=not compressed), compressed
         self.room = self._body.room
+        if self._on_begin is not None and not compressed:
+            self._on_begin(self._body, size)
 
     def commit(self, count: int) -> list[tuple[Buffer, bool]]:
         """Take `count` bytes that were written to `room`. -> the message if it is whole now, and whether compressed.

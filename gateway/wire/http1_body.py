@@ -36,6 +36,8 @@ _memory: Final = _function("PyMemoryView_FromMemory", ctypes.py_object, ctypes.c
 SMALL_BYTES: Final = 64 << 10
 """So much a body may claim without being asked, and has at first if it may not claim more."""
 _PROCESS_BYTES: Final = 4 << 30
+MIN_PIECE_BYTES: Final = 64 << 10
+"""Of a body that is sent on while it arrives, less is not sent by itself, but for its end."""
 
 
 class Quota:
@@ -89,7 +91,7 @@ SHARED_BODIES: Final = SharedBodies()
 class Body:
     """A body that arrives. `missing` is how many bytes are still to come."""
 
-    __slots__ = ("_is_shared", "_quota", "_taken_bytes", "_whole", "missing", "room")
+    __slots__ = ("_is_shared", "_quota", "_taken_bytes", "_whole", "missing", "on_more", "room")
 
     _whole: bytes | memoryview
     room: memoryview
@@ -102,6 +104,8 @@ class Body:
         self._quota = quota
         self._is_shared = is_shared and SHARED_BODIES.allocate is not None
         self._taken_bytes = 0
+        self.on_more: Callable[[], None] | None = None
+        """Called when more has come."""
         self.missing = length
         self._hold(self._size(length, max(SMALL_BYTES, 2 * len(begun))))
         self.room[: len(begun)] = begun
@@ -131,6 +135,16 @@ class Body:
         self.missing -= count
         if self.missing and not self.room:
             self._grow()
+        if self.on_more is not None:
+            self.on_more()
+
+    def begun(self) -> bytes:
+        """What has come of a body that has all its memory."""
+        return bytes(memoryview(self._whole)[: len(self._whole) - self.missing])
+
+    def place(self) -> memoryview | None:
+        """Where the body will lie, what has come of it first; None where it has not got all its memory yet."""
+        return memoryview(self._whole).toreadonly() if len(self.room) == self.missing else None
 
     def _grow(self) -> None:
         """Get twice the memory, or all of it: what has come is no mere claim."""

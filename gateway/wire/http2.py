@@ -30,6 +30,7 @@ from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.grpc_messages import MESSAGE_PREFIX, PREFIX_BYTES, Incoming, MessageTooLarge, NotAdmitted
+from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http2_frames import (
     ACK,
     COMPRESSION_ERROR,
@@ -260,6 +261,9 @@ class Http2(ABC, Generic[S]):
 
     def on_goaway(self, last: int) -> None:
         """The other end takes no streams after that one."""
+
+    def on_message_begin(self, stream: S, body: Body, size: int) -> None:
+        """The first bytes of a large message are here, of a stream whose Incoming tells of it."""
 
     def on_sent(self, stream: S) -> None:
         """The last of what had to wait has been written."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import orjson
 import pytest
 
 from tensorgate.adapters.protobuf.messages import message
@@ -389,3 +390,46 @@ def test_v2_answers_of_several_outputs_are_told_apart() -> None:
             answer = client.decode(Reply(body), Description())
             assert answer.outputs["y"].tobytes() == first
             assert answer.outputs["n"].tolist() == [second]
+
+
+def v2_index(*models: tuple[str, str]) -> Any:
+    told = [{"name": name, "version": version, "state": "READY"} for name, version in models]
+    return {
+        "http": Reply(orjson.dumps(told)),
+        "grpc": Reply(message("inference.RepositoryIndexResponse")(models=told).SerializeToString()),
+    }
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_the_index_of_a_repository_tells_models_and_versions(transport: str) -> None:
+    client = client_of(("open_inference", transport))
+    index = v2_index(("a", "2"), ("b", ""), ("a", "10"), ("c", "latest"))[transport]
+    assert client.listed(index) == {"a": (2, 10), "b": (), "c": ()}
+    assert client.available(Reply(b"")) == ()
+
+
+def tfs_status(*versions: tuple[int, str]) -> Any:
+    kind = message("tensorflow.serving.GetModelStatusResponse")
+    states = {"AVAILABLE": 30, "UNLOADING": 40}
+    told = [{"version": version, "state": states[state]} for version, state in versions]
+    shown = [{"version": str(version), "state": state} for version, state in versions]
+    return {
+        "http": Reply(orjson.dumps({"model_version_status": shown})),
+        "grpc": Reply(kind(model_version_status=told).SerializeToString()),
+    }
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_models_status_tells_its_versions(transport: str) -> None:
+    client = client_of(("tf_serving", transport))
+    status = tfs_status((3, "AVAILABLE"), (2, "UNLOADING"), (1, "AVAILABLE"))[transport]
+    assert client.is_ready(status)
+    assert client.available(status) == (3, 1)
+    assert not client.is_ready(tfs_status((2, "UNLOADING"))[transport])
+
+
+def test_a_status_that_is_none_is_an_error() -> None:
+    client = client_of(("tf_serving", "http"))
+    for body in (b'{"model_version_status": [7]}', b'{"model_version_status": [{"state": "AVAILABLE"}]}', b"{}["):
+        with pytest.raises(ModelFailed):
+            client.available(Reply(body))

@@ -302,6 +302,68 @@ def test_all_models_of_a_server_that_does_not_list_them(upstream: Gateway, tmp_p
         }
 
 
+def test_all_versions_of_a_server_for_callers_of_other_dialects(upstream: Gateway, tmp_path: Path) -> None:
+    """TensorFlow Serving's versions for those of V2 and grps, by a server that does not list its models."""
+    with running(whole(upstream, tmp_path, dialect="tf_serving")) as gateway:
+        x = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
+        assert gateway.post("/v2/models/half_plus_three/infer", x).status == 200
+        metadata = gateway.get("/v2/models/half_plus_three").json
+        assert metadata["versions"] == ["123"]
+        assert gateway.post("/v2/models/half_plus_three/versions/123/infer", x).json["model_version"] == "123"
+        assert gateway.post("/v2/models/half_plus_three/versions/1/infer", x).status != 200
+        image = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 8, 8], "data": IMAGE}]}
+        assert gateway.post("/v2/models/digits/infer", image).json["model_version"] == "2"
+        assert gateway.get("/v2/models/digits").json["versions"] == ["1", "2"]
+        there, here = (each.post("/v2/models/digits/versions/1/infer", image) for each in (upstream, gateway))
+        assert here.json["outputs"] == there.json["outputs"]
+        asked = {"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [1], "flat_float32": [2.0]}]}}
+        named = gateway.post("/grps/v1/infer/predict?model=half_plus_three-123", asked)
+        assert (named.status, named.json["status"]["code"]) == (200, 200)
+
+
+def test_versions_of_a_server_that_lists_them(upstream: Gateway, tmp_path: Path) -> None:
+    """V2's versions for callers of TensorFlow Serving."""
+    with running(whole(upstream, tmp_path, dialect="open_inference")) as gateway:
+        for version in (1, 2):
+            there, here = (
+                each.post(f"/v1/models/digits/versions/{version}:predict", {"instances": [IMAGE]})
+                for each in (upstream, gateway)
+            )
+            assert (here.status, here.body) == (200, there.body)
+        assert gateway.post("/v1/models/digits/versions/3:predict", {"instances": [IMAGE]}).status == 404
+        states = gateway.get("/v1/models/digits").json["model_version_status"]
+        assert [(each["version"], each["state"]) for each in states] == [("2", "AVAILABLE"), ("1", "AVAILABLE")]
+
+
+def test_versions_come_and_go_with_the_server(upstream: Gateway, tmp_path: Path) -> None:
+    config = demo_config({})
+    (tmp_path / "up.yaml").write_text(config)
+    with running(tmp_path / "up.yaml") as changing, ExitStack() as stack:
+        gateway = stack.enter_context(running(whole(changing, tmp_path, dialect="open_inference")))
+        path = "/v1/models/digits/versions/1:predict"
+        assert gateway.post(path, {"instances": [IMAGE]}).status == 200
+        told = yaml.safe_load(config)
+        told["models"]["digits"]["versions"] = [2]
+        told["models"]["digits"]["labels"] = {}
+        (tmp_path / "up.yaml").write_text(yaml.safe_dump(told))
+        changing.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: gateway.post(path, {"instances": [IMAGE]}).status == 404)
+        assert gateway.post("/v1/models/digits:predict", {"instances": [IMAGE]}).status == 200
+
+
+def test_versions_and_labels_that_the_configuration_names(upstream: Gateway, tmp_path: Path) -> None:
+    server = {"dialect": "open_inference", "address": address(upstream, "grpc"), "versions": [1, 2]}
+    file = tmp_path / "front.yaml"
+    file.write_text(front({"digits": {"backend": "remote", "upstream": server, "labels": {"old": 1}}}))
+    with running(file) as gateway:
+        body = {"instances": [IMAGE]}
+        there = upstream.post("/v1/models/digits/versions/1:predict", body)
+        here = gateway.post("/v1/models/digits/labels/old:predict", body)
+        assert (here.status, here.body) == (200, there.body)
+        assert gateway.post("/v1/models/digits/labels/new:predict", body).status == 400
+        assert gateway.get("/v2/models/digits/versions/2/ready").status == 200
+
+
 def test_named_models_of_a_server_and_no_others(upstream: Gateway, tmp_path: Path) -> None:
     file = whole(upstream, tmp_path, dialect="tf_serving", models=["half_plus_two"])
     with running(file) as gateway:

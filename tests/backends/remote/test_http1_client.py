@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,9 @@ from waiting import until
 
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached
 from tensorgate.backends.remote.http1_client import Http1Client
+from tensorgate.backends.remote.http_connection import HttpConnection
+from tensorgate.backends.remote.options import UpstreamAccess
+from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire.http1_reply import ReplyReader
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -63,7 +68,7 @@ async def ask(
 ) -> ReplyReader:
     reader = ReplyReader(1 << 20, has_body=method != "HEAD")
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = await client.send(method, target, named, (body,) if body else (), reader)
+    connection = await client.send(Ask(target, (body,) if body else (), method, named), reader, None)
     try:
         await connection.whole()
     finally:
@@ -190,7 +195,7 @@ async def test_a_slow_reader_of_a_stream_holds_it_back() -> None:
     server = Server(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(size))
     async with rigged(server) as client:
         reader = ReplyReader(1 << 10, in_pieces=True)
-        connection = await client.send("GET", "/", {}, (), reader)
+        connection = await client.send(Ask("/", (), "GET"), reader, None)
         await until(lambda: connection._is_paused)
         waiting = sum(map(len, reader.pieces))
         assert waiting < 3 << 20
@@ -218,9 +223,39 @@ async def test_a_slow_reader_of_a_stream_holds_it_back() -> None:
     ],
 )
 async def test_what_would_be_another_request_is_not_sent(target: str, headers: dict[str, str]) -> None:
-    client = Http1Client("http://127.0.0.1:1")
-    with pytest.raises(ValueError, match="must not have"):
-        await client.send("POST", target, headers, (), ReplyReader(1))
+    server = Server()
+    async with rigged(server) as client:
+        with pytest.raises(ValueError, match="must not have"):
+            await client.send(Ask(target, headers=headers), ReplyReader(1), None)
+        assert not client._open
+    assert not server.heads
+
+
+async def test_the_time_of_a_call_begins_before_the_connection() -> None:
+    """The kernel takes connections, and nobody answers TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        tls = UpstreamAccess(tls=ssl.create_default_context())
+        connection = HttpConnection(f"127.0.0.1:{listening.getsockname()[1]}", 1 << 20, tls)
+        assert (await connection.call(Ask("/"), 0.05)).http_status == 504
+        assert [reply.http_status async for reply in connection.stream(Ask("/"), 0.05)] == [504]
+        with pytest.raises(NotReached):
+            await connection.call(Ask("/"), None)
+        await connection.close()
+
+
+async def test_the_server_hears_how_much_time_is_left() -> None:
+    server = Server()
+    async with rigged(server) as client:
+        now = asyncio.get_running_loop().time()
+        for until in (now + 60, now):
+            reader = ReplyReader(1 << 20)
+            connection = await client.send(Ask("/", (b"x",)), reader, until)
+            await connection.whole()
+            client.release(connection)
+    said = [re.search(rb"x-request-timeout-ms: ([0-9]+)", head) for head in server.heads]
+    first, second = [int(found[1]) for found in said if found is not None]
+    assert 0 < first <= 60_000
+    assert second == 1
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart", b"SSH-2.0-x\r\n\r\n"])

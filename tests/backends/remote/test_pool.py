@@ -10,6 +10,7 @@ from waiting import Clock, until
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached
 from tensorgate.backends.remote.pool import Pool
 from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import Sequence
 from tensorgate.gateway.contract.errors import Code, Unavailable
 from tensorgate.gateway.contract.upstream import Ask
 
@@ -61,8 +62,9 @@ class Rig:
         self.made[name] = Made(name)
         return self.made[name]
 
-    async def ask(self, pin: str = "") -> str:
-        return bytes((await self.pool.call(QUESTION, None, pin)).body).decode()  # type: ignore[arg-type]
+    async def ask(self, sequence: int | str = 0, *, start: bool = False, end: bool = False) -> str:
+        told = Sequence(sequence, start, end) if sequence else None
+        return bytes((await self.pool.call(QUESTION, None, told)).body).decode()  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -187,9 +189,51 @@ async def test_a_broken_connection_is_looked_at_before_the_second_is_over(make_r
 
 async def test_requests_of_a_sequence_stay_together(make_rig: Any) -> None:
     rig = await make_rig("a", "b", "c")
-    homes = {pin: {await rig.ask(pin) for _ in range(5)} for pin in map(str, range(30))}
+    homes = {name: {await rig.ask(name, start=not n) for n in range(5)} for name in (*range(1, 15), *"abcdefghijklmno")}
     assert all(len(home) == 1 for home in homes.values())
     assert set().union(*homes.values()) == {"a", "b", "c"}
+
+
+async def test_a_sequence_does_not_move_while_its_address_is_unwell(make_rig: Any) -> None:
+    """Nor comes back to one that it has left: the state is where the sequence began."""
+    rig = await make_rig("a", "b", "c")
+    home = await rig.ask(7, start=True)
+    rig.made[home].well = False
+    await until(lambda: not next(each for each in rig.pool.addresses if each.name == home).ready)
+    assert await rig.ask(7) == home
+    moved = await rig.ask(7, start=True)
+    assert moved != home
+    rig.made[home].well = True
+    await until(lambda: all(each.ready for each in rig.pool.addresses))
+    assert await rig.ask(7) == moved
+    assert await rig.ask(7, end=True) == moved
+    assert await rig.ask(7) == home  # nothing is known of it any more
+
+
+async def test_a_sequence_whose_address_has_died_fails(make_rig: Any) -> None:
+    rig = await make_rig("a", "b")
+    home = await rig.ask(7, start=True)
+    others = [await rig.ask(number, start=True) for number in range(8, 30)]
+    rig.made[home].answer = NotReached
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="the upstream server that has sequence 7 cannot be reached"):
+            await rig.ask(7)
+        with pytest.raises(Unavailable, match="sequence 7"):
+            _ = [reply async for reply in rig.pool.stream(QUESTION, None, Sequence(7))]
+    begun = await rig.ask(7, start=True)
+    assert begun != home
+    assert await rig.ask(7) == begun
+    assert {"a", "b"} == {*others}
+
+
+async def test_of_sequences_that_never_end_the_oldest_is_forgotten(
+    make_rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensorgate.backends.remote.pool._MAX_SEQUENCES", 10)
+    rig = await make_rig("a", "b")
+    for number in range(1, 100):
+        await rig.ask(number, start=True)
+    assert [*rig.pool._sequences] == [*range(90, 100)]
 
 
 async def test_why_a_connection_broke_is_logged_once(make_rig: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,6 +92,7 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
         resolver=lambda call: None,
         discovers=False,
         check_forward=lambda call, ref: None,
+        forwarded=lambda kind, named: None,
         names=lambda: ("m",),
         models_behind=lambda n: [n],
     )
