@@ -267,7 +267,7 @@ class App:
         self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, __version__)
-        self.overview = Status(self.service, engine, self.monitor, about, titles)
+        self.overview = Status(self.service, engine, self.monitor, about, titles, self.metrics.errors)
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded)

@@ -22,7 +22,7 @@ from tensorgate.gateway.config import Config, ConfigError, model_validator
 from tensorgate.gateway.contract.call import Reply, combined
 from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Dialect
-from tensorgate.gateway.contract.errors import Code, GatewayError, Unsupported
+from tensorgate.gateway.contract.errors import Code, ErrorReason, GatewayError, Unsupported
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
@@ -50,7 +50,7 @@ from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.service import Accepted, Send, Service
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome, FailureKind
 from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_server import Page, probe_page, read_only
 from tensorgate.gateway.transport.ports import Ports
@@ -305,7 +305,7 @@ class Door:
 
     # ------------------------------------------------------------------------------------------------------ whole calls
 
-    async def _relay(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> tuple[str, int]:
+    async def _relay(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> tuple[str, int | str]:
         """See service.Relay."""
         call, record = outcome.call, outcome.call_record
 
@@ -342,14 +342,16 @@ class Door:
                     call.accepted = True
                 elif type(event) is RelayEnd:
                     outcome.code, outcome.reply_code = Code(event.code), Code(event.reply_code)
-                    outcome.error_kind, outcome.model_seconds = event.kind, event.model_seconds
+                    outcome.failure, outcome.error_text = FailureKind(event.kind, ErrorReason(event.reason)), event.text
+                    outcome.model_seconds = event.model_seconds
                     if event.counted is not None:
                         name, rows = event.counted
                         outcome.counted = CountedModel(name, event.model_seconds, rows)
+                    outcome.named = event.model, "" if event.version is None else event.version
                     if record is not None:
                         tell(record, event.ran, event.asked)
-                        record.view = self._engine.view_of(event.model, event.own_name, event.version)
-                    return event.model, event.version
+                        record.view = self._engine.view_of(event.model, event.own_name, event.version or 0)
+                    return outcome.named
         return "", 0
 
     # ----------------------------------------------------------------------------------------------------- the house's

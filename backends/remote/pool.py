@@ -21,7 +21,7 @@ from prometheus_client.core import Metric
 from tensorgate.backends.remote.address import FAILED, OK, Address, families
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
 from tensorgate.gateway.contract.call import Reply
-from tensorgate.gateway.contract.errors import Code, GatewayError, Unavailable
+from tensorgate.gateway.contract.errors import Code, ErrorReason, GatewayError, Unavailable
 from tensorgate.gateway.contract.upstream import Ask, Client
 
 log = logging.getLogger(__name__)
@@ -172,8 +172,8 @@ def _doubt(address: Address, error: Exception) -> None:
     address.doubt.set()
     address.counts.ended("unreachable" if isinstance(error, NotReached) else "broken", 0.0)
     if isinstance(error, ConnectionLost):
-        raise Unavailable("the connection to the upstream server broke") from None
+        raise Unavailable("the connection to the upstream server broke", ErrorReason.UPSTREAM) from None
 
 
 def _nobody() -> Unavailable:
-    return Unavailable("the upstream server cannot be reached")
+    return Unavailable("the upstream server cannot be reached", ErrorReason.UPSTREAM)

@@ -8,7 +8,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -157,7 +158,8 @@ def health(gateway: Probed, live: bool, wait: float, print_line: PrintLine) -> N
 
 
 def models(gateway: Gateway, print_line: PrintLine) -> None:
-    """Print a block per model: versions, and every input and output with datatype and shape."""
+    """Print a block per model: versions, every input and output with datatype and shape, and its last errors."""
+    errors = _errors(gateway)
     for name in gateway.ask("/v2/models")["models"]:
         try:
             about = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}")
@@ -168,6 +170,26 @@ def models(gateway: Gateway, print_line: PrintLine) -> None:
         for kind in ("inputs", "outputs"):
             for tensor in about[kind]:
                 print_line(f"  {kind[:-1]:6} {tensor['name']}: {tensor['datatype']} {tensor['shape']}")
+        for failed in errors:
+            if failed["model"] == name:
+                print_line(f"  error  {_error(failed)}")
+
+
+def _errors(gateway: Gateway) -> Sequence[Mapping[str, Any]]:
+    """The last errors of all models; none if the gateway shows them to nobody, or not to this caller."""
+    try:
+        errors: Sequence[Mapping[str, Any]] = gateway.ask("/overview.json")["errors"]
+    except ClientError:
+        return ()
+    return errors
+
+
+def _error(error: Mapping[str, Any]) -> str:
+    """One line: how it failed, how often, and what it said last."""
+    since, last = (f"{datetime.fromtimestamp(error[key], UTC):%Y-%m-%dT%H:%M:%SZ}" for key in ("since", "last"))
+    call = f"{error['dialect']} {error['transport']} {error['method']}"
+    times = f"{error['count']} times since {since}, last {last}"
+    return f"{error['code']} {error['reason']}, {call}, {times}: {ascii(error['text'])[1:-1]}"
 
 
 def _placed(gateway: Gateway, name: str) -> str:

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from tensorgate.gateway.contract.metrics import Distribution
 
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
-"""(values of the labels, number)"""
+"""(values of the labels, number); the last labels may be left out"""
 
 
 def counter(name: str, text: str, labels: str, samples: Samples) -> Metric:

@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from tensorgate.gateway.contract.engine import StatisticsSource
-from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import (
     Distribution,
     EngineStatistics,
@@ -28,10 +28,10 @@ from tensorgate.gateway.contract.metrics import (
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.families import counter, gauge, histogram
+from tensorgate.gateway.monitoring.recent_errors import RecentErrors
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Histogram
-from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
 
 STAGES: Final = ("decode", "queue", "preprocess", "infer", "postprocess", "encode")
 
@@ -43,6 +43,8 @@ RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
 CallsKey = tuple[str, str, str, int | str, str]
 """A RequestKey whose version may be a number"""
+Ending = tuple[Code, ErrorReason | None]
+"""How a call ended; no reason where it is OK"""
 
 
 Tell = Callable[[Any, Any], None]
@@ -95,22 +97,22 @@ class CallSeries:
         self.tell = tell
         self.ran = _ignored if tell is None else self._ran.observe
         self._failed = Histogram(SECONDS)
-        self._failures: dict[Code, int] = {}
+        self._failures: dict[Ending, int] = {}
         self._recent: deque[float] = deque(maxlen=MAX_RECENT)
         self.took = self._took.observe
         self.decoded = codec.decode.observe
         self.encoded = codec.encode.observe
 
-    def failed(self, code: Code, seconds: float) -> None:
+    def failed(self, code: Code, reason: ErrorReason, seconds: float) -> None:
         self._failed.observe(seconds)
-        self._failures[code] = self._failures.get(code, 0) + 1
+        self._failures[code, reason] = self._failures.get((code, reason), 0) + 1
         self._recent.append(seconds)
 
-    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, float, int]]) -> None:
-        """Calls that another process has answered: arrays of seconds, and (code, seconds, how many)."""
-        for code, seconds, calls in failed:
+    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, ErrorReason, float, int]]) -> None:
+        """Calls that another process has answered: arrays of seconds, and (code, reason, seconds, how many)."""
+        for code, reason, seconds, calls in failed:
             self._failed.observe_often(seconds, calls)
-            self._failures[code] = self._failures.get(code, 0) + calls
+            self._failures[code, reason] = self._failures.get((code, reason), 0) + calls
             self._recent.append(seconds)
         self._took.observe_all(took)
         self._recent.extend(took[-MAX_RECENT:].tolist())
@@ -137,11 +139,11 @@ class CallSeries:
         both.add(self._failed)
         return both
 
-    def codes(self) -> dict[Code, int]:
-        """Status code -> calls that ended with it."""
+    def endings(self) -> dict[Ending, int]:
+        """How calls ended -> how many did; no reason where they are OK."""
         self.settle()
         well = sum(self._took.histogram.counts)
-        return {Code.OK: well, **self._failures} if well else dict(self._failures)
+        return {(Code.OK, None): well, **self._failures} if well else dict(self._failures)
 
     def recent(self) -> list[float]:
         """The seconds of calls that ended since the last reading, of the last MAX_RECENT."""
@@ -179,8 +181,9 @@ class CallCounting(Protocol):
         """How many calls have reached a model, ever."""
         ...
 
-    def refused(self, error: GatewayError, *, draining: bool) -> None:
-        """A call ends with this error."""
+    @property
+    def errors(self) -> RecentErrors:
+        """The last errors of each kind."""
         ...
 
 
@@ -218,7 +221,7 @@ class MetricsCollector(Collector):
         """By their number."""
         self._end = end
         self._requests: dict[RequestKey, CallSeries] = {}
-        self._refused = dict.fromkeys(REFUSALS, 0)
+        self.errors = RecentErrors()
         self._codecs: dict[ModelKey, CodecTimes] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -241,22 +244,23 @@ class MetricsCollector(Collector):
     @property
     def inferences(self) -> int:
         """How many calls have reached a model, ever."""
-        return self._gone + sum(sum(calls.codes().values()) for key, calls in self._requests.items() if key[2])
+        return self._gone + sum(sum(calls.endings().values()) for key, calls in self._requests.items() if key[2])
 
-    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Code, int], list[float]]]:
-        """Of each kind of calls: how many ended with which code so far, and the times of those that
+    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Ending, int], list[float]]]:
+        """Of each kind of calls: how many ended in which way so far, and the times of those that
         ended since this was last asked, which are then forgotten.
         """
         self.settle()
         for key, calls in self._requests.items():
-            yield key, calls.codes(), calls.recent()
+            yield key, calls.endings(), calls.recent()
 
     def forget(self, model: str, version: int, is_last: bool) -> None:
         """A version was unloaded, the model's last or not: its series end, and start at 0 should it come back."""
         key = (model, str(version))
+        ending = {key, (model, "")} if is_last else {key}
         self._codecs.pop(key, None)
-        for each in [each for each in self._requests if each[2:4] == key]:
-            self._gone += sum(self._requests.pop(each).codes().values())
+        for each in [each for each in self._requests if each[2:4] in ending]:
+            self._gone += sum(self._requests.pop(each).endings().values())
         self.calls.clear()
         if is_last:
             for counter in self.call_counters.values():
@@ -268,16 +272,6 @@ class MetricsCollector(Collector):
         noted: list[CodecTimes | CallSeries | CallCounters] = [*self._codecs.values(), *self._requests.values()]
         for each in (*noted, *self.call_counters.values()):
             each.settle()
-
-    def refused(self, error: GatewayError, *, draining: bool) -> None:
-        """A call ends with this error: count it, if it is one with which callers are turned away."""
-        reason = refusal_of(error, draining=draining)
-        if reason is not None:
-            self.count_refused(reason)
-
-    def count_refused(self, reason: str, calls: int = 1) -> None:
-        """So many calls were turned away, for one of `REFUSALS`."""
-        self._refused[reason] += calls
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop, after `settle`."""
@@ -304,24 +298,22 @@ class MetricsCollector(Collector):
 
     def _call_families(self) -> Iterator[Metric]:
         labels = "dialect transport model version method"
-        calls = [(key, series.codes(), series.seconds()) for key, series in list(self._requests.items())]
+        calls = [(key, series.endings(), series.seconds()) for key, series in list(self._requests.items())]
         yield counter(
             "tensorgate_requests",
-            "Calls answered, by canonical status code.",
-            f"{labels} code",
-            [((*key, code.name), count) for key, codes, _ in calls for code, count in codes.items()],
+            "Calls answered, by canonical status code and, where they failed, by reason.",
+            f"{labels} code reason",
+            [
+                ((*key, code.name, *(() if reason is None else (reason,))), count)
+                for key, endings, _ in calls
+                for (code, reason), count in endings.items()
+            ],
         )
         yield histogram(
             "tensorgate_request_seconds",
             "Time from the whole request read to the last answer sent.",
             labels,
             [(key, seconds.distribution()) for key, _, seconds in calls],
-        )
-        yield counter(
-            "tensorgate_rejected_requests",
-            "Calls that were turned away, not for what they ask but for how much there is of it, or who asks.",
-            "reason",
-            [((reason,), count) for reason, count in self._refused.items()],
         )
 
     def _stage_family(self, distributions: Mapping[ModelKey, VersionDistributions]) -> Metric:

@@ -97,6 +97,7 @@ class House:
             resolver=lambda call: None,
             discovers=False,
             check_forward=lambda call, ref: None,
+            named=lambda call: ("", ""),
         )
         self.metrics = MetricsCollector()
         self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))

@@ -26,6 +26,7 @@ def make_service() -> Service:
         resolver=lambda call: None,
         discovers=False,
         check_forward=lambda call, ref: None,
+        named=lambda call: ("", ""),
         names=tuple,
         ask=None,
         regions=None,

@@ -179,6 +179,7 @@ async def toy_port(
         resolver=lambda call: None,
         discovers=False,
         check_forward=lambda call, ref: None,
+        named=lambda call: ("", ""),
         names=lambda: (),
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

@@ -472,13 +472,30 @@ async def test_counters_and_the_access_log_have_every_call_once(group: Processes
     wrong = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1]}]}
     for _ in range(40):
         assert (await asyncio.to_thread(gateway.post, "/v2/models/c/infer", wrong)).status == 400
+    unknown = "/v2/models/c/versions/77/infer"  # doors do not know it, the engine has the last word
+    for _ in range(10):
+        assert (await asyncio.to_thread(gateway.post, unknown, wrong)).status == 404
+    series = await asyncio.to_thread(gateway.metrics)
+    assert (
+        series.total("tensorgate_requests_total", model="c", version="1", code="INVALID_ARGUMENT", reason="shape") == 40
+    )
+    assert series.total("tensorgate_requests_total", model="c", code="NOT_FOUND", reason="unknown_version") == 10
+    errors = (await asyncio.to_thread(gateway.get, "/overview.json")).json["errors"]
+    assert {each["reason"]: each["count"] for each in errors if each["model"] == "c"} == {
+        "shape": 40,
+        "unknown_version": 10,
+    }
 
     def entries() -> list[Any]:
         text = file.read_text()
         return [json.loads(line) for line in text.splitlines()] if text.endswith("\n") else []
 
-    await until(lambda: Counter(entry.get("model") for entry in entries())["c"] >= calls)
-    assert Counter(entry["code"] for entry in entries() if entry.get("model") == "c") == {"OK": calls}
+    await until(lambda: Counter(entry.get("model") for entry in entries())["c"] >= calls + 50)
+    assert Counter(entry["code"] for entry in entries() if entry.get("model") == "c") == {
+        "OK": calls,
+        "INVALID_ARGUMENT": 40,
+        "NOT_FOUND": 10,
+    }
 
 
 async def test_what_the_engine_answers_whole_is_told_as_any_call(group: Processes, stack: ExitStack) -> None:

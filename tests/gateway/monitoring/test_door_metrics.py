@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import CallMetrics
 from tensorgate.gateway.crossing.frames import FrameReader, add_frame
 from tensorgate.gateway.crossing.messages import Observed, Series
@@ -29,9 +29,9 @@ def keys(observed: Observed) -> list[tuple[str, str]]:
 def test_series_of_unloaded_versions_end_once_they_were_taken_over() -> None:
     door = DoorMetrics({}, lambda name: True, None)
     for model, version in (("m", 1), ("m", 2), ("r", 2), ("", "")):
-        door.calls["v2", "http", model, version, "infer"].failed(Code.NOT_FOUND, 0.5)
+        door.calls["v2", "http", model, version, "infer"].failed(Code.NOT_FOUND, ErrorReason.UNKNOWN_MODEL, 0.5)
     door.keep({("m", "2")}, ["r"])
-    door.calls["v2", "http", "m", 1, "infer"].failed(Code.NOT_FOUND, 0.5)
+    door.calls["v2", "http", "m", 1, "infer"].failed(Code.NOT_FOUND, ErrorReason.UNKNOWN_MODEL, 0.5)
     assert keys(door.take(0)) == [("m", "1"), ("m", "2"), ("r", "2"), ("", "")]
     assert set(door._every) == {("v2", "http", *key, "infer") for key in (("m", "2"), ("r", "2"), ("", ""))}
     assert not door.calls
@@ -60,7 +60,7 @@ class Sums:
 def observed(*series: tuple[str, str], running: Sequence[tuple[str, int]] = ()) -> Observed:
     some = np.ones(1).tobytes()
     kinds = tuple(Series("v2", "http", *key, "infer", some, some, b"", b"", ()) for key in series)
-    return Observed(0, kinds, {}, (), (), (0, 0, 0, 0), (), tuple(running))
+    return Observed(0, kinds, (), (), (), (0, 0, 0, 0), (), tuple(running))
 
 
 def test_what_is_told_of_an_unloaded_version_revives_nothing() -> None:
@@ -85,7 +85,7 @@ def test_requests_of_routes_that_are_on_their_way_add_up_until_a_door_has_gone()
 def test_series_without_a_model_are_told_of_in_any_case(version: str) -> None:
     door = DoorMetrics({}, lambda name: True, None)
     door.keep(set(), [])
-    door.calls["v2", "http", "", version, "infer"].failed(Code.NOT_FOUND, 0.5)
+    door.calls["v2", "http", "", version, "infer"].failed(Code.NOT_FOUND, ErrorReason.UNKNOWN_MODEL, 0.5)
     assert keys(door.take(0)) == [("", version)]
     assert len(door._every) == 1
 
@@ -140,7 +140,7 @@ def test_what_piles_up_is_merged_and_counts_as_if_it_was_not(monkeypatch: pytest
                 series.decoded(seconds / 4)
                 series.encoded(seconds / 8)
                 if code:
-                    series.failed(code, seconds)
+                    series.failed(code, ErrorReason.UNKNOWN_MODEL, seconds)
                 else:
                     series.took(seconds)
                     series.ran(seconds / 2)

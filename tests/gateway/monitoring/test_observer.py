@@ -321,25 +321,6 @@ async def test_a_collector_that_is_not_there_holds_up_nobody(make: Make) -> None
 # ------------------------------------------------------------------------------------------------------------- metrics
 
 
-async def test_who_is_turned_away_is_counted_by_reason(make: Make) -> None:
-    house = await make(limits={"max_body_bytes": 1000, "max_json_depth": 5})
-    await house.infer("full")
-    async with house.http.post(f"{house.url}/v2/models/echo/infer", data=bytes(2000)) as answer:
-        assert answer.status == 400
-    async with house.http.post(f"{house.url}/v2/models/echo/infer", data=b"[" * 50 + b"]" * 50) as answer:
-        assert answer.status == 400
-    found = await house.series()
-    reasons = {
-        name.split('"')[1]: value for name, value in found.items() if name.startswith("tensorgate_rejected_requests")
-    }
-    assert {reason: value for reason, value in reasons.items() if value} == {
-        "queue_full": 1,
-        "body_too_large": 1,
-        "depth": 1,
-    }
-    assert {"draining", "unauthenticated", "rate_limited", "queue_timeout"} <= set(reasons)
-
-
 async def test_what_passes_through_a_port(make: Make) -> None:
     house = await make()
     running = asyncio.ensure_future(house.infer("echo", 3000))

@@ -88,7 +88,12 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     config: Any = SimpleNamespace(readiness="lenient", expose_model_errors=True, routes={})
     repository: Any = Asked()
     router: Any = SimpleNamespace(
-        resolve=None, resolver=lambda call: None, discovers=False, check_forward=lambda call, ref: None, names=tuple
+        resolve=None,
+        resolver=lambda call: None,
+        discovers=False,
+        check_forward=lambda call, ref: None,
+        named=lambda call: ("", ""),
+        names=tuple,
     )
     service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))

@@ -80,6 +80,7 @@ class House:
             resolver=lambda call: None,
             discovers=False,
             check_forward=lambda call, ref: None,
+            named=lambda call: ("", ""),
             names=lambda: tuple(self.ready_models),
         )
         self.service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

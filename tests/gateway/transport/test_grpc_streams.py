@@ -139,6 +139,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         resolver=lambda call: None,
         discovers=False,
         check_forward=lambda call, ref: None,
+        named=lambda call: ("", ""),
         names=lambda: tuple(views),
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

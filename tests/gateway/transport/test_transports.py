@@ -191,6 +191,7 @@ class House:
             resolver=lambda call: None,
             discovers=False,
             check_forward=lambda call, ref: None,
+            named=lambda call: ("", ""),
             names=lambda: ("m",),
         )
         self.watch = Watching()
