@@ -14,11 +14,10 @@ import platform
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
-
-from prometheus_client.core import Metric
 
 from tensorgate import __version__
 from tensorgate.adapters import DIALECTS
@@ -70,8 +69,9 @@ from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.call_counters import CallCounters
+from tensorgate.gateway.monitoring.families import AnyFamily
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.monitoring.metrics import MetricsCollector, note_traced
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
 from tensorgate.gateway.monitoring.reload_metrics import reload_families
@@ -222,7 +222,9 @@ class App:
         self.tracing = _tracing(config)
         self.observer = observer_of(config)
         self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
-        counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        counting: list[Callable[[], Iterable[AnyFamily]]] = [
+            kind.collect for kind in kinds.backends.values() if kind.collect is not None
+        ]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
         counting.append(self._processes.collect)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
@@ -255,8 +257,11 @@ class App:
             self._call_counters,
             restarts,
             self._renderer([metrics.render for metrics in wanted.values() if metrics and metrics.render]),
+            config.metrics.stages,
         )
         meters.on_forget = self.metrics.forget
+        if self.observer is not None:
+            self.observer.on_traced = partial(note_traced, self.metrics.calls)
         self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(config, engine, self.metrics, description, self.monitor)
         self.service.observer = self.observer
@@ -347,7 +352,7 @@ class App:
             key.check(exchange.headers)
         return True
 
-    def _reload_families(self) -> Iterable[Metric]:
+    def _reload_families(self) -> Iterable[AnyFamily]:
         reloads = self.reloads
         return reload_families(reloads.counts, reloads.succeeded_at, self.config.digest)
 
@@ -477,7 +482,7 @@ class App:
 
     def _pages(self) -> dict[str, Page]:
         pages = {
-            "/metrics": metrics_page(self.metrics.render, self.metrics.settle),
+            "/metrics": metrics_page(self.metrics.page, self.metrics.settle),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
             "/admin/reload": admin_page(self._check_admin, self._reload),

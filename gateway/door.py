@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from tensorgate import __version__
@@ -42,6 +43,7 @@ from tensorgate.gateway.crossing.shared_state import SharedState
 from tensorgate.gateway.model_loading import load_program
 from tensorgate.gateway.monitoring.call_counters import CountedModel
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics
+from tensorgate.gateway.monitoring.metrics import note_traced
 from tensorgate.gateway.page import DATA_PATHS, html_pages
 from tensorgate.gateway.remote_engine import RemoteEngine
 from tensorgate.gateway.replicas import Replicas
@@ -130,6 +132,8 @@ class Door:
         self._metrics = DoorMetrics(
             self._call_metrics, self._engine.is_public, self._observer, self._count_routes, self._routes_running
         )
+        if self._observer is not None:
+            self._observer.on_traced = partial(note_traced, self._metrics.calls)
         description = ServerDescription(config.server_name, __version__)
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay

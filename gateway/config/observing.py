@@ -86,6 +86,16 @@ class OpenTelemetryConfig(Section):
 class Metrics(Section):
     """What Prometheus is shown."""  # each dialect adds its own
 
+    stages: tuple[Literal["decode", "queue", "preprocess", "infer", "postprocess", "encode"], ...] = (
+        "decode",
+        "queue",
+        "preprocess",
+        "infer",
+        "postprocess",
+        "encode",
+    )
+    """The stages of a request whose times tensorgate_stage_seconds has, for each model; empty: none."""
+
 
 class Tracing(Section):
     """Traces of single requests, as Triton's. Callers may change all of it but the file."""

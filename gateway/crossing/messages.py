@@ -186,6 +186,8 @@ class Series(Message):
     """(code, reason, seconds, calls)"""
     merged: tuple[Merged, Merged, Merged, Merged] = ((), (), (), ())
     """More of took, ran, decoded and encoded, in this order."""
+    exemplars: tuple[tuple[str, float, float], ...] = ()
+    """(trace's id, seconds, when it ended, in seconds since 1970) of the last traced call of each bucket of seconds."""
 
 
 class CountedError(Message):

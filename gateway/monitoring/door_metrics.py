@@ -16,6 +16,7 @@ from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import CallMetrics
 from tensorgate.gateway.crossing.messages import CountedError, Ended, Observed, RouteCount, Series
 from tensorgate.gateway.monitoring.call_counters import CountedCall, counted_call
+from tensorgate.gateway.monitoring.families import Exemplar
 from tensorgate.gateway.monitoring.metrics import (
     CallSeries,
     CallSeriesTable,
@@ -79,6 +80,7 @@ class DoorSeries(CallSeries):
         self._calls = []
         took, ran, decoded, encoded = [each.settle() for each in self._every]
         merged, self._merged = self._merged, ()
+        exemplars, self.exemplars = tuple(self.exemplars.values()), {}
         if not (failed or merged or len(took) or len(decoded)):
             return None
         failed += [(*ending, *some) for ending, merger in self._failed_merged.items() for some in merger.take()]
@@ -97,6 +99,7 @@ class DoorSeries(CallSeries):
             encoded.tobytes(),
             tuple(failed),
             more,
+            exemplars,
         )
 
 
@@ -254,18 +257,8 @@ class DoorsObserved:
         """A door has counted; `door` is its connection's own number. Raises ValueError for what no door sends."""
         metrics = self._metrics
         for each in observed.series:
-            if not self._has_series(each.model, each.version):
-                continue
-            series = metrics.calls[each.dialect, each.transport, each.model, each.version, each.method]
-            took, ran, decoded, encoded = map(_floats, (each.took, each.ran, each.decoded, each.encoded))
-            failed = [(Code(code), ErrorReason(reason), seconds, calls) for code, reason, seconds, calls in each.failed]
-            series.add(took, ran, failed)
-            for seconds in decoded.tolist():
-                series.decoded(seconds)
-            for seconds in encoded.tolist():
-                series.encoded(seconds)
-            if any(each.merged):
-                self._add_merged(series, each)
+            if self._has_series(each.model, each.version):
+                self._add_series(each)
         for error in observed.errors:
             dialect, transport, model, version, method, code, reason = error.key
             key = ErrorKey(dialect, transport, model, version, method, Code(code), ErrorReason(reason))
@@ -285,6 +278,20 @@ class DoorsObserved:
         }
         self._lines[door] = observed.lines
         self._running[door] = dict(observed.routes_running)
+
+    def _add_series(self, said: Series) -> None:
+        series = self._metrics.calls[said.dialect, said.transport, said.model, said.version, said.method]
+        took, ran, decoded, encoded = map(_floats, (said.took, said.ran, said.decoded, said.encoded))
+        failed = [(Code(code), ErrorReason(reason), seconds, calls) for code, reason, seconds, calls in said.failed]
+        series.add(took, ran, failed)
+        for seconds in decoded.tolist():
+            series.decoded(seconds)
+        for seconds in encoded.tolist():
+            series.encoded(seconds)
+        if any(said.merged):
+            self._add_merged(series, said)
+        for exemplar in said.exemplars:
+            series.traced(Exemplar(*exemplar))
 
     def _add_merged(self, series: CallSeries, said: Series) -> None:
         took, ran, decoded, encoded = said.merged

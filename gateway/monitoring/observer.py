@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
@@ -17,6 +19,9 @@ def _begin_untraced(endpoint: Endpoint, call: Call, begun: float) -> CallRecord:
 
 class Observer:
     """Tells the access log, spans, or both. All methods are for the event loop but `reopen` and `close`."""
+
+    on_traced: Callable[[CallOutcome, CallRecord], None] = staticmethod(lambda outcome, record: None)
+    """Hears of each call that left a trace, once it is over."""
 
     def __init__(self, access_log: AccessLog | None, file: LogFile | None, spans: Spans | None) -> None:
         self.access_log = access_log
@@ -45,6 +50,7 @@ class Observer:
             if call_record.view is None:
                 call_record.view = getattr(outcome.question, "view", None)
             self._spans.end(call_record, outcome)
+            self.on_traced(outcome, call_record)
 
     def reopen(self) -> None:
         """The log's file was renamed."""

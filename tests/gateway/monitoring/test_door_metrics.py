@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import CallMetrics
@@ -17,8 +18,9 @@ from tensorgate.gateway.crossing.messages import Observed, Series
 from tensorgate.gateway.monitoring import door_metrics
 from tensorgate.gateway.monitoring.call_counters import CallCounters, CountedModel
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics, DoorsObserved
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.monitoring.metrics import MetricsCollector, note_traced
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.histogram import SECONDS, Histogram, Merger
 
 
@@ -107,7 +109,7 @@ def sums_of(engine: MetricsCollector) -> dict[Any, Any]:
     engine.settle()
     found: dict[Any, Any] = {
         (sample.name, *sample.labels.values()): round(sample.value, 6)
-        for family in engine.collect()
+        for family in text_string_to_metric_families(engine.render().decode())
         for sample in family.samples
         if "request" in sample.name or "stage" in sample.name
     }
@@ -161,6 +163,24 @@ def test_what_piles_up_is_merged_and_counts_as_if_it_was_not(monkeypatch: pytest
     each, merged = map(sums_of, engines)
     assert merged == each
     assert len(doors[1].take(0).series) == 0
+
+
+def test_exemplars_go_to_the_engine_once() -> None:
+    door, engine = DoorMetrics({}, lambda name: True, None), MetricsCollector()
+    outcome = CallOutcome()
+    endpoint, view = SimpleNamespace(method="infer"), SimpleNamespace(name="m", version=1)
+    call: Any = SimpleNamespace(dialect="v2", transport="http")
+    outcome.endpoint, outcome.call, outcome.seconds = cast("Any", endpoint), call, 2.0
+    record = CallRecord()
+    record.view, record.trace_id = cast("Any", view), "0af7"
+    note_traced(door.calls, outcome, record)
+    assert not door.calls, "a call that was not counted has no series"
+    door.calls["v2", "http", "m", 1, "infer"].took(2.0)
+    note_traced(door.calls, outcome, record)
+    said = door.take(0)
+    DoorsObserved(engine).add(1, said)
+    assert b'le="2.5"} 1.0 # {trace_id="0af7"} 2.0 ' in engine.render(openmetrics=True)
+    assert door.calls["v2", "http", "m", 1, "infer"].exemplars == {}
 
 
 def test_little_is_kept_one_by_one() -> None:

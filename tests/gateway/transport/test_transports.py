@@ -232,7 +232,7 @@ async def house(make_model: Callable[..., ModelView], fast_path: bool) -> AsyncI
     other = make_dialect()
     dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view: None)]
     pages = {
-        "/metrics": metrics_page(house.metrics.render),
+        "/metrics": metrics_page(house.metrics.page),
         "/readyz": probe_page(lambda: house.service.ready),
         "/plain/metrics": dialect_metrics_page(lambda target: OWN_METRICS.calls.answer(target, ())),
     }
