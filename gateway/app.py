@@ -78,6 +78,7 @@ from tensorgate.gateway.monitoring.reload_metrics import reload_families
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
+from tensorgate.gateway.monitoring.usage import Usage
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.recording.events import EventSink
@@ -227,6 +228,8 @@ class App:
         ]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
         counting.append(self._processes.collect)
+        if self.observer is not None and self.observer.usage is not None:
+            counting.append(self.observer.usage.collect)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_counters = {
             name: CallCounters(metrics.calls, lambda name: self.router.is_public(name))
@@ -539,7 +542,8 @@ def observer_of(
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
     spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
-    return Observer(log, file, spans) if log is not None or spans is not None else None
+    usage = Usage() if config.metrics.usage else None
+    return Observer(log, file, spans, usage) if log is not None or spans is not None or usage is not None else None
 
 
 def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | None:

@@ -120,6 +120,8 @@ class EngineProcess:
         self._observed = DoorsObserved(app.metrics, self._has_series)
         app.router.running_elsewhere = self._observed.running
         app.vitals.listeners.add_all(self._observed.traffic)
+        if app.observer is not None and app.observer.usage is not None:
+            self._observed.usage = app.observer.usage
         app.vitals.lines_of_doors = self._observed.log_lines
         if app.vitals.recorded is not None:
             app.vitals.recorded = self._observed.recorded

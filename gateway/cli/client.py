@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import socket
 import time
@@ -61,6 +63,10 @@ class Gateway:
             return json.loads(self._read(path, body))
         except ValueError as error:
             raise ClientError(f"{self._url}{path}: {error}") from None
+
+    def read(self, path: str) -> str:
+        """GET -> the answer's text. Raises ClientError."""
+        return self._read(path).decode("utf-8", "replace")
 
     def _read(self, path: str, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
@@ -190,6 +196,41 @@ def _error(error: Mapping[str, Any]) -> str:
     call = f"{error['dialect']} {error['transport']} {error['method']}"
     times = f"{error['count']} times since {since}, last {last}"
     return f"{error['code']} {error['reason']}, {call}, {times}: {ascii(error['text'])[1:-1]}"
+
+
+_USED: Final = {
+    "tensorgate_usage_calls_total": "calls",
+    "tensorgate_usage_rows_total": "rows",
+    "tensorgate_usage_received_bytes_total": "bytes_in",
+    "tensorgate_usage_sent_bytes_total": "bytes_out",
+    "tensorgate_usage_compute_seconds_total": "compute_ms",
+}
+"""Series -> the column that shows it."""
+
+
+def usage(gateway: Gateway, print_line: PrintLine, *, as_csv: bool) -> None:
+    """Print a line for each caller and model, with a head. Raises ClientError where nothing is counted."""
+    from prometheus_client.parser import text_string_to_metric_families  # the other verbs start without it
+
+    rows: dict[tuple[str, str], dict[str, int]] = {}
+    for family in text_string_to_metric_families(gateway.read("/metrics")):
+        for sample in family.samples:
+            if (column := _USED.get(sample.name)) is not None:
+                number = sample.value * 1e3 if column == "compute_ms" else sample.value
+                rows.setdefault((sample.labels["caller"], sample.labels["model"]), {})[column] = round(number)
+    if not rows:
+        raise ClientError("no usage is counted: is it asked for (metrics: {usage: true}), and has anybody called?")
+    table = [("caller", "model", *_USED.values())]
+    table += [(*key, *(str(columns.get(column, 0)) for column in _USED.values())) for key, columns in rows.items()]
+    if as_csv:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(table)
+        print_line(text.getvalue().rstrip("\n"))
+        return
+    widths = [max(len(ascii(row[at])) for row in table) - 2 for at in range(len(table[0]))]
+    for row in table:
+        cells = zip(row, widths, strict=True)
+        print_line("  ".join([ascii(cell)[1:-1].ljust(width) for cell, width in cells]).rstrip())
 
 
 def _placed(gateway: Gateway, name: str) -> str:

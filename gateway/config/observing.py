@@ -95,6 +95,8 @@ class Metrics(Section):
         "encode",
     )
     """The stages of a request whose times tensorgate_stage_seconds has, for each model; empty: none."""
+    usage: bool = False
+    """Whether calls, rows, bytes and computing time are counted for each caller and model, whom auth knows by name."""
 
 
 class Tracing(Section):

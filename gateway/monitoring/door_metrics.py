@@ -26,6 +26,7 @@ from tensorgate.gateway.monitoring.metrics import (
 )
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.recent_errors import ErrorKey, RecentError, RecentErrors
+from tensorgate.gateway.monitoring.usage import Usage
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.connection_metrics import Listeners, ListenerTraffic
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Merger
@@ -226,6 +227,7 @@ class DoorMetrics:
             lines,
             routes,
             running,
+            () if self._observer is None or self._observer.usage is None else tuple(self._observer.usage.take()),
             self.replica_runs(),
         )
 
@@ -247,6 +249,8 @@ class DoorsObserved:
         """`has_series` tells whether calls to a model's version, by its public name, are still told of."""
         self._metrics = metrics
         self._has_series = has_series
+        self.usage = Usage()
+        """What callers have used, through all doors."""
         self._running: dict[int, Mapping[str, int]] = {}
         self._traffic: dict[int, dict[tuple[str, str], ListenerTraffic]] = {}
         self._past: dict[tuple[str, str], ListenerTraffic] = {}
@@ -272,6 +276,8 @@ class DoorsObserved:
                     counter.count(call)
                 else:
                     counter.count_alike(call, end.calls)
+        for used in observed.usage:
+            self.usage.add(used)
         self._traffic[door] = {
             (title, transport): ListenerTraffic(connections, running, received, sent)
             for title, transport, connections, running, received, sent in observed.listeners
