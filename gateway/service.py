@@ -323,9 +323,9 @@ class Service:
         view = _view_of(outcome)
         outcome.named = self._engine.named(call) if view is None else (view.name, view.version)
         outcome.failure = FailureKind(type(error).__name__, self._reason_of(error, outcome))
-        outcome.error_text = text_of(error)
         if isinstance(error, (ModelFailed, Unknown)) and not self.exposes_model_errors:
             error = (Unknown if isinstance(error, Unknown) else ModelFailed)(_NEUTRAL)
+        outcome.error_text = text_of(error)
         reply = _refusal(error, endpoint.encode_error(error, call))
         outcome.code, outcome.reply_code = error.code, reply.grpc_code
         return reply

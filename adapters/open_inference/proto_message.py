@@ -24,7 +24,7 @@ from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTE
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.dialect import Resolve
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelDecoupled
+from tensorgate.gateway.contract.errors import InvalidArgument, ModelDecoupled
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING
 
@@ -60,8 +60,8 @@ def infer_request(call: Call, resolve: Resolve, *, stream: bool) -> tuple[InferR
             outputs[item.name] = wanted
         wire = V2StreamForm(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None
         request = checked_request(call, view, inputs, outputs, message.id, reserved, custom, wire=wire, stream=stream)
-    except GatewayError:
-        call.notes["model"], call.notes["version"] = message.model_name, message.model_version  # for whoever counts it
+    except Exception:  # whoever counts the call, or answers it elsewhere, knows which model it names
+        call.notes["model"], call.notes["version"] = message.model_name, message.model_version
         raise
     call.notes["model"] = view.name
     is_usual = raw and not (message.id or message.parameters) and _has_plain_tensors(message)

@@ -103,7 +103,11 @@ class ProtoTemplates:
         if known is None:
             return None
         call.notes["id"] = ""
-        view = resolve(known.ref)
+        try:
+            view = resolve(known.ref)
+        except Exception:  # see infer_request
+            call.notes["model"] = known.ref.name
+            raise
         if view is not known.view:
             return None
         call.notes["model"] = view.name

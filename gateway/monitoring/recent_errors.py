@@ -34,7 +34,7 @@ class RecentError:
 
     key: ErrorKey
     text: str
-    """What the last one said, to the log and not necessarily to its caller."""
+    """What the last one said: no more than callers may know, for whoever sees the page may be one."""
     since: float
     last: float
     count: int

@@ -48,7 +48,7 @@ class CallOutcome:
     failure = CALLER_LEFT
     """Of what kind the error is, where `code` is not OK."""
     error_text = ""
-    """What the log says of the error."""
+    """What the error says, as far as callers may know."""
     named: tuple[str, int | str] = ("", "")
     """The model that a call which failed is about, by its public name, and its version; "" for what is not known."""
     counted: Any = None

@@ -247,6 +247,9 @@ async def test_callers_may_be_told_no_more_than_that_it_failed(house: House, cap
         assert (NEUTRAL in text, "secret" in text) == (True, False), text
     assert await house.infer("plain", 7) == (400, '{"error":"seven is refused"}'), "what the class says to its callers"
     assert any("secret" in record.getMessage() for record in failures(caplog))
+    async with house.http.get("/overview.json") as answer:
+        text = await answer.text()
+    assert (NEUTRAL in text, "secret" in text) == (True, False)
 
 
 async def test_callers_are_told_what_the_class_said(house: House) -> None:
