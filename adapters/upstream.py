@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Buffer, Reply
-from tensorgate.gateway.contract.errors import Code, GatewayError, ModelFailed
+from tensorgate.gateway.contract.errors import Code, ErrorReason, GatewayError, ModelFailed
 
-_KINDS: Final[Mapping[Code, Callable[[str], GatewayError]]] = {
+_KINDS: Final[Mapping[Code, Callable[[str, ErrorReason | None], GatewayError]]] = {
     Code.CANCELLED: errors.Cancelled,
     Code.UNKNOWN: errors.Unknown,
     Code.INVALID_ARGUMENT: errors.InvalidArgument,
@@ -28,13 +28,16 @@ _KINDS: Final[Mapping[Code, Callable[[str], GatewayError]]] = {
     Code.UNAVAILABLE: errors.Unavailable,
 }
 """A code -> its kind. What is left is between the gateway and that server, and no fault of the caller's."""
+_OWN_FAULTS: Final = (Code.UNKNOWN, Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE)
+"""With these and all without a kind, a server says that it is at fault itself."""
 
 _MAX_TEXT: Final = 4096
 
 
 def failure(code: Code, text: str) -> GatewayError:
     """What another server said -> the kind that every dialect can word, with its text."""
-    return _KINDS.get(code, ModelFailed)(text or code.name)
+    reason = ErrorReason.UPSTREAM if code in _OWN_FAULTS or code not in _KINDS else None
+    return _KINDS.get(code, ModelFailed)(text or code.name, reason)
 
 
 def http_failure(reply: Reply, text: str = "") -> GatewayError:
@@ -90,4 +93,4 @@ def whole(reply: Reply) -> Buffer:
 
 def broken(what: str) -> ModelFailed:
     """An answer that cannot be what the protocol says."""
-    return ModelFailed(f"the upstream server's answer is no valid {what}")
+    return ModelFailed(f"the upstream server's answer is no valid {what}", ErrorReason.UPSTREAM)

@@ -14,11 +14,10 @@ import platform
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
-
-from prometheus_client.core import Metric
 
 from tensorgate import __version__
 from tensorgate.adapters import DIALECTS
@@ -70,14 +69,16 @@ from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.call_counters import CallCounters
+from tensorgate.gateway.monitoring.families import AnyFamily
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.monitoring.metrics import MetricsCollector, note_traced
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
 from tensorgate.gateway.monitoring.reload_metrics import reload_families
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
+from tensorgate.gateway.monitoring.usage import Usage
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.recording.events import EventSink
@@ -225,9 +226,13 @@ class App:
         self.tracing = _tracing(config)
         self.observer = observer_of(config)
         self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
-        counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        counting: list[Callable[[], Iterable[AnyFamily]]] = [
+            kind.collect for kind in kinds.backends.values() if kind.collect is not None
+        ]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
         counting.append(self._processes.collect)
+        if self.observer is not None and self.observer.usage is not None:
+            counting.append(self.observer.usage.collect)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_counters = {
             name: CallCounters(metrics.calls, lambda name: self.router.is_public(name))
@@ -258,8 +263,11 @@ class App:
             self._call_counters,
             restarts,
             self._renderer([metrics.render for metrics in wanted.values() if metrics and metrics.render]),
+            config.metrics.stages,
         )
         meters.on_forget = self.metrics.forget
+        if self.observer is not None:
+            self.observer.on_traced = partial(note_traced, self.metrics.calls)
         self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(config, engine, self.metrics, description, self.monitor)
         self.service.observer = self.observer
@@ -270,7 +278,7 @@ class App:
         self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, __version__)
-        self.overview = Status(self.service, engine, self.monitor, about, titles)
+        self.overview = Status(self.service, engine, self.monitor, about, titles, self.metrics.errors)
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded)
@@ -350,7 +358,7 @@ class App:
             key.check(exchange.headers)
         return True
 
-    def _reload_families(self) -> Iterable[Metric]:
+    def _reload_families(self) -> Iterable[AnyFamily]:
         reloads = self.reloads
         return reload_families(reloads.counts, reloads.succeeded_at, self.config.digest)
 
@@ -490,7 +498,7 @@ class App:
 
     def _pages(self) -> dict[str, Page]:
         pages = {
-            "/metrics": metrics_page(self.metrics.render, self.metrics.settle),
+            "/metrics": metrics_page(self.metrics.page, self.metrics.settle),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
             "/admin/reload": admin_page(self._check_admin, self._reload),
@@ -547,7 +555,8 @@ def observer_of(
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
     spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
-    return Observer(log, file, spans) if log is not None or spans is not None else None
+    usage = Usage() if config.metrics.usage else None
+    return Observer(log, file, spans, usage) if log is not None or spans is not None or usage is not None else None
 
 
 def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | None:

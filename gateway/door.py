@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from tensorgate import __version__
@@ -22,7 +23,7 @@ from tensorgate.gateway.config import Config, ConfigError, model_validator
 from tensorgate.gateway.contract.call import Reply, combined
 from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Dialect
-from tensorgate.gateway.contract.errors import Code, GatewayError, Unsupported
+from tensorgate.gateway.contract.errors import Code, ErrorReason, GatewayError, Unsupported
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
@@ -42,6 +43,7 @@ from tensorgate.gateway.crossing.shared_state import SharedState
 from tensorgate.gateway.model_loading import load_program
 from tensorgate.gateway.monitoring.call_counters import CountedModel
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics
+from tensorgate.gateway.monitoring.metrics import note_traced
 from tensorgate.gateway.page import DATA_PATHS, html_pages
 from tensorgate.gateway.remote_engine import RemoteEngine
 from tensorgate.gateway.replicas import Replicas
@@ -50,7 +52,7 @@ from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.service import Accepted, Send, Service
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome, FailureKind
 from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_server import Page, probe_page, read_only
 from tensorgate.gateway.transport.ports import Ports
@@ -130,6 +132,8 @@ class Door:
         self._metrics = DoorMetrics(
             self._call_metrics, self._engine.is_public, self._observer, self._count_routes, self._routes_running
         )
+        if self._observer is not None:
+            self._observer.on_traced = partial(note_traced, self._metrics.calls)
         description = ServerDescription(config.server_name, __version__)
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay
@@ -305,7 +309,7 @@ class Door:
 
     # ------------------------------------------------------------------------------------------------------ whole calls
 
-    async def _relay(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> tuple[str, int]:
+    async def _relay(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> tuple[str, int | str]:
         """See service.Relay."""
         call, record = outcome.call, outcome.call_record
 
@@ -342,14 +346,16 @@ class Door:
                     call.accepted = True
                 elif type(event) is RelayEnd:
                     outcome.code, outcome.reply_code = Code(event.code), Code(event.reply_code)
-                    outcome.error_kind, outcome.model_seconds = event.kind, event.model_seconds
+                    outcome.failure, outcome.error_text = FailureKind(event.kind, ErrorReason(event.reason)), event.text
+                    outcome.model_seconds = event.model_seconds
                     if event.counted is not None:
                         name, rows = event.counted
                         outcome.counted = CountedModel(name, event.model_seconds, rows)
+                    outcome.named = event.model, "" if event.version is None else event.version
                     if record is not None:
                         tell(record, event.ran, event.asked)
-                        record.view = self._engine.view_of(event.model, event.own_name, event.version)
-                    return event.model, event.version
+                        record.view = self._engine.view_of(event.model, event.own_name, event.version or 0)
+                    return outcome.named
         return "", 0
 
     # ----------------------------------------------------------------------------------------------------- the house's

@@ -41,7 +41,7 @@ from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.monitoring.call_counters import counted_model
 from tensorgate.gateway.monitoring.door_metrics import DoorsObserved
 from tensorgate.gateway.replicas import counted
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import CALLER_LEFT, INFERENCES, CallOutcome
 
 LOOK_EVERY_S: Final = 0.05
 """How often it is looked whether doors have to hear of something."""
@@ -120,6 +120,8 @@ class EngineProcess:
         self._observed = DoorsObserved(app.metrics, self._has_series)
         app.router.running_elsewhere = self._observed.running
         app.vitals.listeners.add_all(self._observed.traffic)
+        if app.observer is not None and app.observer.usage is not None:
+            self._observed.usage = app.observer.usage
         app.vitals.lines_of_doors = self._observed.log_lines
         if app.vitals.recorded is not None:
             app.vitals.recorded = self._observed.recorded
@@ -221,6 +223,8 @@ class EngineProcess:
         app = self._app
         if not model or model in app.router.routes:
             return True
+        if not version:
+            return app.router.is_public(model)
         return any(str(number) == version for number in app.repository.snapshot.models.get(model, ()))
 
     # ---------------------------------------------------------------------------------------------------- a port's host
@@ -312,7 +316,7 @@ class EngineProcess:
         reply = await page(RelayedExchange(message))
         self._publish_changes()
         await self._reply(door, message.call, reply)
-        door.send(RelayEnd(message.call, Code.OK, Code.OK, "", "", "", 0, 0.0))
+        door.send(RelayEnd(message.call, Code.OK, Code.OK, *CALLER_LEFT, "", "", "", None, 0.0))
 
     def _call(self, message: Relay, body: Buffer) -> tuple[Endpoint, Call]:
         dialect = self._app.dialects.get(message.dialect)
@@ -380,14 +384,22 @@ class RelayObserver:
 def _end(call: int, outcome: CallOutcome, recorder: CallRecorder | None) -> RelayEnd:
     question = outcome.question
     view = question.view if type(question) is InferRequest else outcome.forwarded
+    own_name = "" if view is None else getattr(view.handle, "name", view.name)
+    if view is not None:
+        outcome.named = view.name, view.version
+    elif outcome.endpoint.method not in INFERENCES:
+        outcome.named = "", ""
+    model, version = outcome.named
     return RelayEnd(
         call,
         outcome.code,
         outcome.reply_code,
-        outcome.error_kind,
-        "" if view is None else view.name,
-        "" if view is None else getattr(view.handle, "name", view.name),
-        0 if view is None else view.version,
+        outcome.failure.error,
+        outcome.failure.reason,
+        outcome.error_text,
+        model,
+        own_name,
+        version if isinstance(version, int) else None,
         outcome.model_seconds,
         counted_model(outcome),
         *((), ()) if recorder is None else recorder.take(),

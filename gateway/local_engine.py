@@ -34,6 +34,7 @@ from tensorgate.gateway.contract.questions import (
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.meters import model_counts
+from tensorgate.gateway.models.model_state import AVAILABLE, LOADING
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.routing.router import Router
@@ -62,6 +63,7 @@ class LocalEngine:
         self.regions: Regions = memory
         self.resolve = router.resolve
         self.resolver = router.resolver
+        self.named = router.named
         self.check_forward = router.check_forward
         self.forwarded = router.forwarded
         self.names = router.names
@@ -114,9 +116,15 @@ class LocalEngine:
         ref = question.ref
         model = self._router.models_behind(ref.name)[0]
         try:
-            return self._repository.statuses(model, ref.version)
+            statuses = self._repository.statuses(model, ref.version)
         except ModelNotFound as error:
             raise ModelNotFound(ref.name, ref.version, known=error.known) from None
+        loaded = self._repository.snapshot.models.get(model, {})
+        unready = {version for version, each in loaded.items() if not each.is_ready()}
+        return tuple(
+            VersionStatus(each.version, LOADING) if each.version in unready and each.state == AVAILABLE else each
+            for each in statuses
+        )
 
     def _model_configurations(self, question: ModelConfigurations) -> Mapping[str, Mapping[str, Any]]:
         return {name: self._described(name, plain) for name, plain in self._repository.configurations().items()}

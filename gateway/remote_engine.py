@@ -74,6 +74,7 @@ class RemoteEngine:
         self.names = self._router.names
         self.models_behind = self._router.models_behind
         self.is_public = self._router.is_public
+        self.named = self._router.named
 
     @property
     def routes(self) -> Mapping[str, Route]:

@@ -44,6 +44,7 @@ from tensorgate.gateway.contract.dialect import Endpoint, Resolve
 from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer
 from tensorgate.gateway.contract.errors import (
     Code,
+    ErrorReason,
     GatewayError,
     Internal,
     InvalidArgument,
@@ -56,6 +57,7 @@ from tensorgate.gateway.contract.errors import (
     Unauthenticated,
     Unknown,
     code_of,
+    text_of,
 )
 from tensorgate.gateway.contract.questions import (
     InferTogether,
@@ -80,7 +82,7 @@ from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.recording.recorder import FlightRecorder
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import Authorizer
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import INFERENCES, CallOutcome, FailureKind
 from tensorgate.gateway.telemetry.call_record import NO_OUTGOING_SPAN
 from tensorgate.gateway.telemetry.logs import Logs
 
@@ -93,8 +95,8 @@ ConnectionError once the client has left."""
 Accepted = Callable[[bool], None]
 """Hears that a request has been submitted, and whether its model is decoupled."""
 
-Relay = Callable[[CallOutcome, Send, Accepted | None], Awaitable[tuple[str, int]]]
-"""Has the engine's process answer the call of an outcome, which it completes -> the model that it asked and its
+Relay = Callable[[CallOutcome, Send, Accepted | None], Awaitable[tuple[str, int | str]]]
+"""Has the engine's process answer the call of an outcome, which it completes -> the model that it counts for and its
 version, "" if none. Raises GatewayError if that process is away.
 """
 
@@ -110,6 +112,13 @@ TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
 _NEUTRAL: Final = "the model failed; the log of the server says more"
+_UPSTREAM: Final[Mapping[Code, ErrorReason]] = {
+    Code.CANCELLED: ErrorReason.CANCELLED,
+    Code.DEADLINE_EXCEEDED: ErrorReason.DEADLINE,
+} | dict.fromkeys(
+    (Code.UNKNOWN, Code.RESOURCE_EXHAUSTED, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS), ErrorReason.UPSTREAM
+)
+"""Why another server has not answered a call that was passed on; what is not here, it has refused."""
 
 
 class Service:
@@ -314,6 +323,8 @@ class Service:
                     outcome.answered = time.perf_counter()
                     if code := reply.grpc_code or code_of(reply.http_status):
                         outcome.code = outcome.reply_code = code
+                        reason = _UPSTREAM.get(code, ErrorReason.MODEL_REFUSED)
+                        outcome.failure, outcome.error_text = FailureKind("", reason), reply.message
                     outcome.has_replied = True
                     await _done(send(_seen(outcome, reply)))
             outcome.model_seconds = outcome.answered - begun
@@ -339,15 +350,27 @@ class Service:
         endpoint, call = outcome.endpoint, outcome.call
         if not isinstance(error, GatewayError):
             log.error("%s %s failed unexpectedly", call.dialect, endpoint.address, exc_info=error)
-            outcome.code = outcome.reply_code = Code.INTERNAL
-            outcome.error_kind = Internal.__name__
-            return endpoint.encode_error(Internal(), call)
+            error = Internal()
+        view = _view_of(outcome)
+        outcome.named = self._engine.named(call) if view is None else (view.name, view.version)
+        outcome.failure = FailureKind(type(error).__name__, self._reason_of(error, outcome))
         if isinstance(error, (ModelFailed, Unknown)) and not self.exposes_model_errors:
             error = (Unknown if isinstance(error, Unknown) else ModelFailed)(_NEUTRAL)
-        self._metrics.refused(error, draining=self.draining)
+        outcome.error_text = text_of(error)
         reply = _refusal(error, endpoint.encode_error(error, call))
-        outcome.code, outcome.reply_code, outcome.error_kind = error.code, reply.grpc_code, type(error).__name__
+        outcome.code, outcome.reply_code = error.code, reply.grpc_code
         return reply
+
+    def _reason_of(self, error: GatewayError, outcome: CallOutcome) -> ErrorReason:
+        """Why a call fails: the error's reason, unless what is known of the call says more."""
+        reason = error.error_reason
+        if reason is ErrorReason.MALFORMED and outcome.call.accepted:
+            return ErrorReason.MODEL_REFUSED
+        if reason is ErrorReason.UNKNOWN_VERSION and not outcome.named[0]:
+            return ErrorReason.UNKNOWN_MODEL
+        if reason is ErrorReason.UNAVAILABLE and self.draining:
+            return ErrorReason.DRAINING
+        return reason
 
     def _report(self, outcome: CallOutcome, calls: CallSeries | None) -> None:
         """Give the outcome of a call that is over to whoever counts or notes it."""
@@ -358,10 +381,14 @@ class Service:
             call.report(outcome)
             return
         if calls is None:
-            calls = self._metrics.calls[call.dialect, call.transport, "", "", outcome.endpoint.method]
+            method = outcome.endpoint.method
+            model, version = outcome.named if method in INFERENCES else ("", "")
+            calls = self._metrics.calls[call.dialect, call.transport, model, version, method]
         outcome.seconds = seconds = time.perf_counter() - outcome.begun
         if code:
-            calls.failed(code, seconds)
+            calls.failed(code, outcome.failure.reason, seconds)
+            if code is not Code.CANCELLED:
+                self._metrics.errors.note(outcome)
         else:
             calls.took(seconds)
             calls.ran(outcome.model_seconds)
@@ -649,6 +676,15 @@ def _refusal(error: GatewayError, reply: Reply) -> Reply:
     if type(error) is Unauthenticated and reply.grpc_code is Code.OK:
         reply = replace(reply, grpc_code=error.code, message=reply.message or str(error))
     return reply
+
+
+def _view_of(outcome: CallOutcome) -> ModelView | None:
+    """The model that a call asks, as far as it was read."""
+    question = outcome.question
+    if type(question) is InferTogether:
+        question = question.requests[0]
+    view: ModelView | None = getattr(question, "view", outcome.forwarded)
+    return view
 
 
 async def _done(sent: Awaitable[None] | None) -> None:

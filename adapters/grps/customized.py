@@ -43,19 +43,23 @@ def decode_raw(call: Call, resolve: Resolve, asks: Asks, stream_type: str) -> In
     call.notes["stream"] = "true" if stream else ""
     view = resolve(ModelRef(qualified=call.args.get("model", "")))
     path, _, query = call.raw_target.partition("?")
-    return InferRequest(
-        view,
-        from_bytes(view, "bin_data", bytes(call.body)),
-        parameters={
-            "http_method": call.method,
-            "http_path": path,
-            "http_query": query,
-            "http_headers": json.dumps({name.lower(): value for name, value in call.headers.items()}),
-        },
-        deadline=call.deadline,
-        stream=stream,
-        wire=_form(view, stream, stream_type),
-    )
+    try:
+        return InferRequest(
+            view,
+            from_bytes(view, "bin_data", bytes(call.body)),
+            parameters={
+                "http_method": call.method,
+                "http_path": path,
+                "http_query": query,
+                "http_headers": json.dumps({name.lower(): value for name, value in call.headers.items()}),
+            },
+            deadline=call.deadline,
+            stream=stream,
+            wire=_form(view, stream, stream_type),
+        )
+    except GatewayError:
+        call.notes["model"] = view.name
+        raise
 
 
 def _form(view: ModelView, stream: bool, stream_type: str) -> RawForm:

@@ -38,7 +38,7 @@ from tensorgate.adapters.json.cuts import Envelope, lone_array
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, UnknownInput
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument, UnknownInput
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Tensors, TensorSpec
 
 JSON_TYPE: Final = "application/json"
@@ -63,7 +63,11 @@ def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
         raise BadRequest("The http body is empty.")
     if content == BYTES_TYPE:
         view = _resolve(call, resolve, "")
-        return _request(call, view, "bin_data", from_bytes(view, "bin_data", bytes(call.body)), stream)
+        try:
+            return _request(call, view, "bin_data", from_bytes(view, "bin_data", bytes(call.body)), stream)
+        except GatewayError:
+            call.notes["model"] = view.name
+            raise
     return _decode_json(call, resolve, stream)
 
 
@@ -85,7 +89,11 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
 
 def _ndarray_request(call: Call, resolve: Resolve, model: Any, array: Array, stream: bool) -> InferRequest:
     view = _resolve(call, resolve, model if isinstance(model, str) else "")
-    return _request(call, view, "ndarray", {_only_input(view): array}, stream)
+    try:
+        return _request(call, view, "ndarray", {_only_input(view): array}, stream)
+    except GatewayError:
+        call.notes["model"] = view.name
+        raise
 
 
 def _decode_document(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
@@ -115,15 +123,19 @@ def _document(call: Call) -> tuple[dict[str, Any], bytes, Sequence[Array]]:
 def of_message(call: Call, resolve: Resolve, fields: Mapping[str, Any], stream: bool) -> InferRequest:
     """The fields of a message, at most one of which is data -> the request. Without any, the model gets no input."""
     view = _resolve(call, resolve, fields.get("model", ""))
-    if "gtensors" in fields:
-        return _request(call, view, "gtensors", _from_tensors(view, fields["gtensors"]), stream)
-    if "gmap" in fields:
-        return _request(call, view, "gmap", _from_maps(view, fields["gmap"]), stream)
-    if "str_data" in fields:
-        return _request(call, view, "str_data", from_bytes(view, "str_data", fields["str_data"].encode()), stream)
-    if "bin_data" in fields:
-        return _request(call, view, "bin_data", from_bytes(view, "bin_data", fields["bin_data"]), stream)
-    return _request(call, view, "gtensors", {}, stream)
+    try:
+        if "gtensors" in fields:
+            return _request(call, view, "gtensors", _from_tensors(view, fields["gtensors"]), stream)
+        if "gmap" in fields:
+            return _request(call, view, "gmap", _from_maps(view, fields["gmap"]), stream)
+        if "str_data" in fields:
+            return _request(call, view, "str_data", from_bytes(view, "str_data", fields["str_data"].encode()), stream)
+        if "bin_data" in fields:
+            return _request(call, view, "bin_data", from_bytes(view, "bin_data", fields["bin_data"]), stream)
+        return _request(call, view, "gtensors", {}, stream)
+    except GatewayError:
+        call.notes["model"] = view.name
+        raise
 
 
 def _max_depth(call: Call) -> int:
@@ -173,7 +185,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
     NaN and Infinity are taken as bare tokens here, and here alone.
     """
     if not isinstance(value, (*ARRAY, int, float)):
-        raise InvalidArgument("NDArray is not number or array.")
+        raise InvalidArgument("NDArray is not number or array.", ErrorReason.DTYPE)
     nested = value if isinstance(value, ARRAY) else [value]
     try:
         array = rectangle(nested, _FLOAT32, body)
@@ -182,7 +194,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
     except TooManyDimensions:
         raise InvalidArgument(f"Parse json failed. arrays nested deeper than {MAX_DIMENSIONS} levels.") from None
     except Ragged:
-        raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
+        raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.", ErrorReason.SHAPE) from None
     return array if nested is value else array.reshape(())
 
 
@@ -192,9 +204,11 @@ def _with_booleans(nested: Any, leaf: Any) -> Array:
     leaves = values.reshape(-1)
     types = {type(value) for value in leaves}
     if types - {bool, int, float, list}:
-        raise InvalidArgument(f"Parse NDArray failed: {shown(leaf)} is not a number or array.") from None
+        raise InvalidArgument(
+            f"Parse NDArray failed: {shown(leaf)} is not a number or array.", ErrorReason.DTYPE
+        ) from None
     if any(isinstance(value, list) for value in leaves):
-        raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
+        raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.", ErrorReason.SHAPE) from None
     try:
         with np.errstate(over="ignore"):
             return values.astype(_FLOAT32)
@@ -210,7 +224,10 @@ def _only_input(view: ModelView) -> str:
     if len(names) > 1:
         names = [name for name in names if not view.inputs[name].optional]
     if len(names) != 1:
-        raise InvalidArgument(f"Model {view.name} takes {len(view.inputs)} inputs, ndarray carries one: use gtensors.")
+        raise InvalidArgument(
+            f"Model {view.name} takes {len(view.inputs)} inputs, ndarray carries one: use gtensors.",
+            ErrorReason.MISSING_INPUT,
+        )
     return names[0]
 
 
@@ -237,7 +254,9 @@ def _from_tensors(view: ModelView, tensors: list[GrpsTensor]) -> Tensors:
     if not all(names):
         raise InvalidArgument("Tensors should be all named or all unnamed.")
     if len(names) < len(tensors):
-        raise InvalidArgument(f"Model {view.name} takes {len(names)} inputs, got {len(tensors)} tensors.")
+        raise InvalidArgument(
+            f"Model {view.name} takes {len(names)} inputs, got {len(tensors)} tensors.", ErrorReason.MISSING_INPUT
+        )
     inputs = {name: array_of(tensor) for name, tensor in zip(names, tensors, strict=True)}
     if len(inputs) < len(tensors):
         raise InvalidArgument(f"Tensor name {max(names, key=names.count)} is given twice.")
@@ -251,7 +270,7 @@ def from_bytes(view: ModelView, kind: Literal["str_data", "bin_data"], data: byt
     """Text or bytes -> the input that they fill."""
     name: str | None = getattr(mapping_of(view), kind) or _only(view.inputs)
     if name is None:
-        raise InvalidArgument(f"Model {view.name} takes no {kind}.")
+        raise InvalidArgument(f"Model {view.name} takes no {kind}.", ErrorReason.UNKNOWN_INPUT)
     return {name: _element(view, name, data, BYTES)}
 
 
@@ -265,14 +284,16 @@ def _from_maps(view: ModelView, maps: Mapping[MapName, Mapping[str, Any]]) -> Te
     """gmap's entries, each into the input that the model's YAML names for it."""
     wanted = mapping_of(view).gmap
     if not wanted:
-        raise InvalidArgument(f"Model {view.name} takes no gmap.")
+        raise InvalidArgument(f"Model {view.name} takes no gmap.", ErrorReason.UNKNOWN_INPUT)
     inputs: dict[str, Array] = {}
     for map_name, entries in maps.items():
         entry_inputs = wanted.get(map_name) or NOTHING
         for key, value in entries.items():
             name = entry_inputs.get(key)
             if name is None:
-                raise InvalidArgument(f"Model {view.name} takes no {map_name} entry {key} of gmap.")
+                raise InvalidArgument(
+                    f"Model {view.name} takes no {map_name} entry {key} of gmap.", ErrorReason.UNKNOWN_INPUT
+                )
             data = value.encode() if isinstance(value, str) else value
             inputs[name] = _element(view, name, data, DTYPES[MAP_DATATYPES[map_name]])
     return inputs
@@ -285,7 +306,9 @@ def _element(view: ModelView, name: str, value: Any, dtype: np.dtype[Any]) -> Ar
     declared = view.inputs[name].shape
     shape = (1,) if declared is None else tuple(1 if size < 0 else size for size in declared)
     if math.prod(shape) != 1:
-        raise InvalidArgument(f"Input {name} takes the shape {list(shape)}, the request carries one element.")
+        raise InvalidArgument(
+            f"Input {name} takes the shape {list(shape)}, the request carries one element.", ErrorReason.SHAPE
+        )
     array = np.empty(shape, dtype)
     with np.errstate(over="ignore"):
         array.fill(value)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
+from tensorgate.gateway.contract.errors import EncodingFailed, ErrorReason, InvalidArgument
 from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -78,7 +78,7 @@ def array_of(tensor: GrpsTensor) -> Array:
     """
     row = BY_NUMBER.get(tensor.dtype)
     if row is None:
-        raise InvalidArgument(f"{tensor.label} dtype not supported: {tensor.dtype or 'DT_INVALID'}.")
+        raise InvalidArgument(f"{tensor.label} dtype not supported: {tensor.dtype or 'DT_INVALID'}.", ErrorReason.DTYPE)
     data = tensor.data.get(row.field)
     if data is None or not data.size:
         raise InvalidArgument(f"{tensor.label} {row.field} data is empty.")
@@ -86,9 +86,9 @@ def array_of(tensor: GrpsTensor) -> Array:
     if want != data.size:
         shape = list(tensor.shape)
         sizes = f"expected size: {want}, actual size: {data.size}"
-        raise InvalidArgument(f"{tensor.label} size not match, shape: {shape}, {sizes}.")
+        raise InvalidArgument(f"{tensor.label} size not match, shape: {shape}, {sizes}.", ErrorReason.SHAPE)
     if len(tensor.shape) > MAX_DIMENSIONS:
-        raise InvalidArgument(f"{tensor.label} has more than {MAX_DIMENSIONS} dimensions.")
+        raise InvalidArgument(f"{tensor.label} has more than {MAX_DIMENSIONS} dimensions.", ErrorReason.SHAPE)
     return data.reshape(tensor.shape)
 
 

@@ -35,7 +35,7 @@ import simdjson
 from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.texts import array_of, read_json
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.errors import GatewayError, MalformedJson
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, MalformedJson
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
 _native_scan = helper("native_numbers", "_numbers", "scan")
@@ -83,6 +83,8 @@ class WrongLeaf(GatewayError):
     `leaf` is the value as Python has it; the dialect words the error.
     """
 
+    error_reason = ErrorReason.DTYPE
+
     def __init__(self, leaf: Any) -> None:
         super().__init__(repr(leaf))
         self.leaf = leaf
@@ -94,6 +96,8 @@ class OutOfRange(WrongLeaf):
 
 class Ragged(GatewayError):
     """A nested array is not rectangular; the dialect walks it to word the error."""
+
+    error_reason = ErrorReason.SHAPE
 
 
 class TooManyDimensions(Ragged):

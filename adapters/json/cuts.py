@@ -28,7 +28,7 @@ import numpy as np
 from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.body import ARRAY, is_deeper, scan
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import Array
 
@@ -94,6 +94,8 @@ def lone_array(body: Buffer, opened: Opened, dtype: np.dtype[Any], max_depth: in
 
 class NotAsNumbers(GatewayError):
     """An array that was cut out is not what its dtype takes."""
+
+    error_reason = ErrorReason.DTYPE
 
 
 class Cuts:

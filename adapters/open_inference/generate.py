@@ -27,7 +27,7 @@ from tensorgate.adapters.open_inference.response import dumps, json_text
 from tensorgate.gateway.contract.call import Call, MustOffload, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, Resolve
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.tensor import Array, ParameterValue, TensorSpec
 
 SSE_HEADERS: Final = MappingProxyType({"Content-Type": "text/event-stream; charset=utf-8"})
@@ -110,7 +110,9 @@ def filled_shape(spec: TensorSpec, elements: int, *, batched: bool = False) -> t
         if shape[place] < 0:
             shape[place], left = left or int(batched and place == 0), 1
     if rest or left != 1:
-        raise InvalidArgument(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
+        raise InvalidArgument(
+            f"The schema can not convert input '{spec.name}' to tensor with proper shape", ErrorReason.SHAPE
+        )
     return tuple(shape)
 
 

@@ -19,7 +19,7 @@ from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.errors import shape_text, with_id
 from tensorgate.adapters.open_inference.parameters import WRONG_TYPE, array, fields_of, member, text, unsigned
 from tensorgate.gateway.contract.call import Call, MustOffload
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.memory import Memory
 from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array
 
@@ -112,7 +112,8 @@ class Inputs:
         missing = size - len(self._tail)
         if missing > 0:
             raise InvalidArgument(
-                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{self._model}'"
+                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{self._model}'",
+                ErrorReason.SHAPE,
             )
         data, self._tail = self._tail[:size], self._tail[size:]
         return data
@@ -200,26 +201,30 @@ class Inputs:
             return flat.reshape(shape)
         if dtype == BYTES:
             return self._miscounted(declared, flat.size)
-        raise InvalidArgument("Unable to parse 'data': Shape does not match true shape of 'data' field")
+        raise InvalidArgument(
+            "Unable to parse 'data': Shape does not match true shape of 'data' field", ErrorReason.SHAPE
+        )
 
     def _check_json_can_carry(self, declared: Declared) -> None:
         name, dtype, _, count = declared
         if dtype.itemsize == 2 and dtype.kind not in "iu":
             raise InvalidArgument(
                 f"receiving {DATATYPES[dtype]} data via JSON is not supported. "
-                f"Please use the binary data format for input {name}"
+                f"Please use the binary data format for input {name}",
+                ErrorReason.DTYPE,
             )
         size, limit = count * dtype.itemsize, self._call.max_body_bytes
         if size > limit and dtype != BYTES:
             raise InvalidArgument(
                 f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
-                f"{limit} bytes. Use --http-max-input-size to increase the limit."
+                f"{limit} bytes. Use --http-max-input-size to increase the limit.",
+                ErrorReason.TOO_LARGE,
             )
 
     def _missized(self, declared: Declared, want: int, got: int) -> Array:
         where = f"for input '{declared.name}' for model '{self._model}'"
         complaint = f"input byte size mismatch {where}. Expected {want}, got {got}"
-        return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
+        return self._postpone(InvalidArgument(with_id(self._call, complaint), ErrorReason.SHAPE), declared)
 
     def _miscounted(self, declared: Declared, got: int) -> Array:
         """Strings are counted when all else about the request is known to be right."""
@@ -228,7 +233,7 @@ class Inputs:
             complaint = f"expected {declared.elements} string elements {where}, got {got}"
         else:
             complaint = f"unexpected number of string elements {got} {where}, expecting {declared.elements}"
-        return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
+        return self._postpone(InvalidArgument(with_id(self._call, complaint), ErrorReason.SHAPE), declared)
 
     def _postpone(self, complaint: GatewayError, declared: Declared) -> Array:
         self.late.append(complaint)
@@ -251,7 +256,7 @@ def _declared(item: Any, fields: list[str]) -> Declared:
     datatype = text(member(item, fields, "datatype"), "Unable to parse 'datatype'")
     dtype = DTYPES.get(datatype)
     if dtype is None:
-        raise InvalidArgument(f"invalid datatype for input {name}")
+        raise InvalidArgument(f"invalid datatype for input {name}", ErrorReason.DTYPE)
     shape = tuple(array(member(item, fields, "shape"), "Unable to parse 'shape'"))
     for size in shape:
         if type(size) is not int or size < 0:
@@ -263,16 +268,20 @@ def elements_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """The number of elements of a claimed shape, in Python's integers, before anything is allocated for it."""
     problem = f"invalid shape for input '{name}': shape"
     if len(shape) > MAX_RANK:
-        raise InvalidArgument(f"{problem} has {len(shape)} dimensions, at most {MAX_RANK} are possible")
+        raise InvalidArgument(
+            f"{problem} has {len(shape)} dimensions, at most {MAX_RANK} are possible", ErrorReason.SHAPE
+        )
     count = math.prod(shape)
     extent = count or math.prod([size for size in shape if size])
     if extent > _INT64_MAX:
         raise InvalidArgument(
-            f"{problem} {shape_text(shape)} causes total element count to exceed maximum size of {_INT64_MAX}"
+            f"{problem} {shape_text(shape)} causes total element count to exceed maximum size of {_INT64_MAX}",
+            ErrorReason.SHAPE,
         )
     if extent * dtype.itemsize > _INT64_MAX:
         raise InvalidArgument(
-            f"byte size overflow for input '{name}': {extent} elements of {dtype.itemsize} bytes exceed {_INT64_MAX}"
+            f"byte size overflow for input '{name}': {extent} elements of {dtype.itemsize} bytes exceed {_INT64_MAX}",
+            ErrorReason.SHAPE,
         )
     return count
 
@@ -287,4 +296,4 @@ def _leaves(data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             problem = _WRONG_LEAF[dtype.kind]
     except json_body.WrongLeaf:
         problem = _WRONG_LEAF[dtype.kind]
-    raise InvalidArgument(problem if dtype == BYTES else f"Unable to parse 'data': {problem}")
+    raise InvalidArgument(problem if dtype == BYTES else f"Unable to parse 'data': {problem}", ErrorReason.DTYPE)

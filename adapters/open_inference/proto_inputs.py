@@ -17,7 +17,7 @@ from tensorgate.adapters.open_inference.errors import shape_text
 from tensorgate.adapters.open_inference.inputs import MAX_RANK, Declared, Inputs, elements_of
 from tensorgate.adapters.open_inference.proto_parameters import region_of
 from tensorgate.gateway.contract.call import Buffer, Call
-from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import ErrorReason, InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array
 
 _NO_DATATYPE: Final = np.dtype("V1")
@@ -130,7 +130,9 @@ def _declared(item: Any) -> Declared:
     dtype = DTYPES.get(item.datatype, _NO_DATATYPE)
     shape = tuple(sizes[: MAX_RANK + 1])
     if shape and min(shape) < 0:
-        raise InvalidArgument(f"invalid shape for input '{name}': shape {shape_text(shape)} has a negative dimension")
+        raise InvalidArgument(
+            f"invalid shape for input '{name}': shape {shape_text(shape)} has a negative dimension", ErrorReason.SHAPE
+        )
     return Declared(name, dtype, shape, elements_of(name, dtype, shape))
 
 

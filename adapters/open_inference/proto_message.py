@@ -53,21 +53,24 @@ def infer_request(call: Call, resolve: Resolve, *, stream: bool) -> tuple[InferR
     """
     message, raw = _read(call.body)
     call.notes["id"] = message.id
-    call.notes["model"] = message.model_name  # where it is answered elsewhere, its errors name what was asked for
-    ref = version_ref(message.model_name, message.model_version)
-    view = resolve(ref)
-    if view.decoupled and not stream:
-        raise ModelDecoupled(view.name)
-    reserved, custom = read_parameters(message.parameters) if message.parameters else (NOTHING, NOTHING)
-    inputs = MessageInputs(call, view.name, raw)
-    inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
-    outputs: dict[str, Wanted] = {}
-    for item in message.outputs[:]:
-        wanted = _wanted(item, inputs)
-        inputs.check_new_output(item.name, outputs)
-        outputs[item.name] = wanted
-    wire = V2StreamForm(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None
-    request = checked_request(call, view, inputs, outputs, message.id, reserved, custom, wire=wire, stream=stream)
+    try:
+        ref = version_ref(message.model_name, message.model_version)
+        view = resolve(ref)
+        if view.decoupled and not stream:
+            raise ModelDecoupled(view.name)
+        reserved, custom = read_parameters(message.parameters) if message.parameters else (NOTHING, NOTHING)
+        inputs = MessageInputs(call, view.name, raw)
+        inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
+        outputs: dict[str, Wanted] = {}
+        for item in message.outputs[:]:
+            wanted = _wanted(item, inputs)
+            inputs.check_new_output(item.name, outputs)
+            outputs[item.name] = wanted
+        wire = V2StreamForm(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None
+        request = checked_request(call, view, inputs, outputs, message.id, reserved, custom, wire=wire, stream=stream)
+    except Exception:  # whoever counts the call, or answers it elsewhere, knows which model it names
+        call.notes["model"], call.notes["version"] = message.model_name, message.model_version
+        raise
     call.notes["model"] = view.name
     is_usual = raw and not (message.id or message.parameters) and _has_plain_tensors(message)
     return request, ref if is_usual else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensorgate.adapters.json import texts
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, Array
 
 _CHEAP_TO_COPY_BYTES: Final = 2 << 10
@@ -24,9 +24,13 @@ _CHEAP_TO_COPY_BYTES: Final = 2 << 10
 class CutLength(GatewayError):
     """A string's length is cut short, which is told with the request's id."""
 
+    error_reason = ErrorReason.MALFORMED
+
 
 class WrongSize(GatewayError):
     """`want` bytes are needed for a tensor, `got` are there; the caller knows whose they are."""
+
+    error_reason = ErrorReason.SHAPE
 
     def __init__(self, want: int, got: int) -> None:
         super().__init__(f"{want} bytes needed, {got} given")
@@ -36,6 +40,8 @@ class WrongSize(GatewayError):
 
 class WrongCount(GatewayError):
     """A tensor of strings has `got` of them, or that many at least, and declares another number."""
+
+    error_reason = ErrorReason.SHAPE
 
     def __init__(self, got: int) -> None:
         super().__init__(f"{got} strings given")

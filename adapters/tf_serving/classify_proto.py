@@ -27,12 +27,18 @@ from tensorgate.adapters.tf_serving.classify_regress import (
 )
 from tensorgate.adapters.tf_serving.example_proto import SMALL_BYTES, read_request
 from tensorgate.adapters.tf_serving.example_tensors import Examples
-from tensorgate.adapters.tf_serving.model_spec import effective_spec, resolve_request, resolve_spec, signature_name
+from tensorgate.adapters.tf_serving.model_spec import (
+    effective_spec,
+    note_spec,
+    resolve_request,
+    resolve_spec,
+    signature_name,
+)
 from tensorgate.adapters.tf_serving.tensors import Tensor
 from tensorgate.gateway.contract.call import Call, MustOffload, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.dialect import Decode, Resolve
-from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument, Unsupported
 from tensorgate.gateway.contract.questions import InferTogether
 from tensorgate.gateway.contract.tensor import Signature
 
@@ -71,10 +77,13 @@ def decoder(verb: Verb) -> Decode:
     def decode(call: Call, resolve: Resolve) -> InferRequest:
         """Raises InvalidArgument, LabelNotFound, ModelNotFound, MustOffload."""
         request, examples = _read(call, _KINDS[verb])
-        view = resolve_request(request, resolve)
-        call.notes["model"] = view.name
-        signature = signature_for(view, request.model_spec.signature_name, verb)
-        return infer_request(view, [signature], _some(examples), call.deadline)
+        try:
+            view = resolve_request(request, resolve)
+            signature = signature_for(view, request.model_spec.signature_name, verb)
+            return infer_request(view, [signature], _some(examples), call.deadline)
+        except GatewayError:
+            note_spec(call, request.model_spec)
+            raise
 
     return decode
 
@@ -82,17 +91,21 @@ def decoder(verb: Verb) -> Decode:
 def decode_multi(call: Call, resolve: Resolve) -> InferTogether:
     """Raises InvalidArgument, Unsupported, LabelNotFound, ModelNotFound, MustOffload."""
     message, examples = _read(call, _MULTI)
-    view = resolve_spec(message.tasks[0].model_spec if message.tasks else _ModelSpec(), resolve)
-    asked = _tasks(message.tasks, view.signatures)
-    groups: dict[Hashable, list[Signature]] = {}
-    tasks = []
-    for verb, signature in asked:
-        feed = signature.name if view.sees_requests else _feed(signature)
-        groups.setdefault(feed, []).append(signature)
-        tasks.append(Task([*groups].index(feed), verb, ExamplesForm(signature, len(examples))))
-    _some(examples)
-    requests = [infer_request(view, signatures, examples, call.deadline) for signatures in groups.values()]
-    return InferTogether(tuple(requests), tasks)
+    try:
+        view = resolve_spec(message.tasks[0].model_spec if message.tasks else _ModelSpec(), resolve)
+        asked = _tasks(message.tasks, view.signatures)
+        groups: dict[Hashable, list[Signature]] = {}
+        tasks = []
+        for verb, signature in asked:
+            feed = signature.name if view.sees_requests else _feed(signature)
+            groups.setdefault(feed, []).append(signature)
+            tasks.append(Task([*groups].index(feed), verb, ExamplesForm(signature, len(examples))))
+        _some(examples)
+        requests = [infer_request(view, signatures, examples, call.deadline) for signatures in groups.values()]
+        return InferTogether(tuple(requests), tasks)
+    except GatewayError:
+        note_spec(call, message.tasks[0].model_spec if message.tasks else _ModelSpec())
+        raise
 
 
 def _read(call: Call, kind: str) -> tuple[Any, Examples]:
@@ -120,7 +133,9 @@ def _tasks(messages: Any, signatures: Any) -> list[tuple[Verb, Signature]]:
         if name in tasks:
             raise InvalidArgument(f"Duplicate evaluation of signature: {name}")
         if name not in signatures:
-            raise InvalidArgument(f"Requested signature not found in model graph: {name}")
+            raise InvalidArgument(
+                f"Requested signature not found in model graph: {name}", ErrorReason.UNKNOWN_SIGNATURE
+            )
         if task.method_name not in _VERBS:
             raise Unsupported(f"Unsupported signature method_name: {task.method_name}")
         tasks[name] = _VERBS[task.method_name], signatures[name]

@@ -19,7 +19,7 @@ from tensorgate.adapters.tf_serving.model_spec import requests_of
 from tensorgate.adapters.tf_serving.signature_def import signature_def
 from tensorgate.adapters.tf_serving.tensors import Tensor, output_of
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
-from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
+from tensorgate.gateway.contract.errors import EncodingFailed, ErrorReason, InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature
 
 Verb: TypeAlias = Literal["classify", "regress"]
@@ -56,7 +56,9 @@ def signature_for(view: ModelView, name: str, verb: Verb) -> Signature:
     """The signature of that name, "" being the default, if its tensors are a verb's. Raises InvalidArgument."""
     signature = view.signatures.get(name or DEFAULT_SIGNATURE)
     if signature is None:
-        raise InvalidArgument(f"No signature was found with the name: {name or DEFAULT_SIGNATURE}")
+        raise InvalidArgument(
+            f"No signature was found with the name: {name or DEFAULT_SIGNATURE}", ErrorReason.UNKNOWN_SIGNATURE
+        )
     check_signature(signature, verb)
     return signature
 

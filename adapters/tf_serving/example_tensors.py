@@ -18,7 +18,7 @@ import numpy as np
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.tensors import Shape, Tensor
-from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import ErrorReason, InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Signature, Tensors, TensorSpec
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
@@ -104,7 +104,9 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
     if signature.features is None:
         [spec] = signature.inputs.values()
         if spec.dtype != BYTES:
-            raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
+            raise InvalidArgument(
+                f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided", ErrorReason.DTYPE
+            )
         return {spec.name: array_of(examples.serialized())}
     features = signature.features
     vectors = examples.vectors(features.keys())

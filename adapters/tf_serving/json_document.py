@@ -92,7 +92,7 @@ def _read_bytes(body: bytes, max_depth: int) -> Any:
     try:
         value, _ = _python.raw_decode(text, _WHITE_SPACE.match(text).end())  # type: ignore[union-attr]
     except RecursionError:
-        raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
+        raise MalformedJson(f"nesting deeper than {max_depth} levels", max_depth=max_depth) from None
     except ValueError:
         raise MalformedJson(_NOT_UTF8) from None
     return value

@@ -90,6 +90,16 @@ _ref: Final = lru_cache(maxsize=1024)(ModelRef)
 """Never stale: a name, which is resolved each time. None is longer than a request line."""
 
 
+def note_spec(call: Call, spec: Any) -> None:
+    """Note which model a failed call is about."""
+    call.notes["model"] = spec.name
+    choice = spec.WhichOneof("version_choice")
+    if choice == "version":
+        call.notes["version"] = str(spec.version.value)
+    elif choice == "version_label":
+        call.notes["label"] = spec.version_label
+
+
 def resolve_model(call: Call, resolve: Resolve) -> ModelView:
     """The model that an address names. Raises LabelNotFound, ModelNotFound."""
     return view_of(model_ref(call), resolve)

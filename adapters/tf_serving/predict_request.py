@@ -36,7 +36,7 @@ from tensorgate.adapters.tf_serving.tensors import (
 from tensorgate.gateway.contract.call import Buffer, Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
-from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, Unsupported
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument, Unsupported
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, Signature, Tensors
 
@@ -164,7 +164,7 @@ def _member(value: Any, name: str) -> Any:
     try:
         return value[name]
     except KeyError:
-        raise InvalidArgument(f"Missing named input: {name} in 'inputs' object.") from None
+        raise InvalidArgument(f"Missing named input: {name} in 'inputs' object.", ErrorReason.MISSING_INPUT) from None
 
 
 # ---------------------------------------------------------------------------------------------------------- row format

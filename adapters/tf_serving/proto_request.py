@@ -14,6 +14,7 @@ from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_
 from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, type_name
 from tensorgate.adapters.tf_serving.example_proto import example_inputs
 from tensorgate.adapters.tf_serving.model_spec import (
+    note_spec,
     outputs_of,
     requests_of,
     resolve_request,
@@ -26,7 +27,7 @@ from tensorgate.adapters.tf_serving.signature_def import feed_name
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.dialect import Resolve
-from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING, Signature, Tensors
 
@@ -61,23 +62,28 @@ def _parse_whole(body: Buffer) -> Any:
 
 
 def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, TensorCut]) -> InferRequest:
-    view = resolve_request(message, resolve)
-    call.notes["model"] = view.name
-    signature = signature_of(view, signature_name(message.model_spec))
-    given = _given(TensorProtoReader(call, cuts), message.inputs, signature)
-    outputs = _outputs(message.output_filter[:], signature)
-    inputs = _inputs(given, signature)
-    if signature.features is not None:
-        [serialized] = inputs.values()
-        inputs = example_inputs(signature, serialized, in_thread=call.in_thread)
-    return InferRequest(
-        view,
-        inputs,
-        outputs=requests_of(outputs.values()) if outputs else outputs_of(view, signature),
-        signature=signature.name,
-        deadline=call.deadline,
-        wire=ProtoPredictForm(signature.name, outputs or {name: spec.name for name, spec in signature.outputs.items()}),
-    )
+    try:
+        view = resolve_request(message, resolve)
+        signature = signature_of(view, signature_name(message.model_spec))
+        given = _given(TensorProtoReader(call, cuts), message.inputs, signature)
+        outputs = _outputs(message.output_filter[:], signature)
+        inputs = _inputs(given, signature)
+        if signature.features is not None:
+            [serialized] = inputs.values()
+            inputs = example_inputs(signature, serialized, in_thread=call.in_thread)
+        return InferRequest(
+            view,
+            inputs,
+            outputs=requests_of(outputs.values()) if outputs else outputs_of(view, signature),
+            signature=signature.name,
+            deadline=call.deadline,
+            wire=ProtoPredictForm(
+                signature.name, outputs or {name: spec.name for name, spec in signature.outputs.items()}
+            ),
+        )
+    except GatewayError:
+        note_spec(call, message.model_spec)
+        raise
 
 
 # -------------------------------------------------------------------------------------------------------------- inputs
@@ -96,12 +102,14 @@ def _given(reader: TensorProtoReader, messages: Mapping[str, Any], signature: Si
             raise InvalidArgument(
                 f"Signature input alias: {name}(feed name: {feed_name(signature, name)}) not found in request and no"
                 f" default value provided. Inputs expected to be in the request {_set(messages)}, or default input"
-                f" alias set: {','.join(sorted(_defaults(signature)))}"
+                f" alias set: {','.join(sorted(_defaults(signature)))}",
+                ErrorReason.MISSING_INPUT,
             )
     if len(given) != len(messages):
         raise InvalidArgument(
             f"Inputs contains invalid name. Used request inputs: {','.join(sorted(given))},"
-            f" request input: {','.join(sorted(messages))}"
+            f" request input: {','.join(sorted(messages))}",
+            ErrorReason.UNKNOWN_INPUT,
         )
     return given
 
@@ -113,7 +121,8 @@ def _check_count(messages: Mapping[str, Any], signature: Signature) -> None:
     raise InvalidArgument(
         f"input size does not match signature: {len(messages)}!={len(names)} len({_set(messages)}) !="
         f" len({_set(names)}). Sent extra: {_set(messages.keys() - names.keys())}."
-        f" Missing but required: {_set(names.keys() - messages.keys())}."
+        f" Missing but required: {_set(names.keys() - messages.keys())}.",
+        ErrorReason.MISSING_INPUT,
     )
 
 
@@ -148,7 +157,9 @@ def _wrong_dtype(given: Mapping[str, Given], signature: Signature) -> InvalidArg
         want = BY_DTYPE[signature.inputs[name].dtype].number
         if name in given and given[name].number != want:
             got = type_name(given[name].number)
-            return InvalidArgument(f"Expects arg[{index}] to be {type_name(want)} but {got} is provided")
+            return InvalidArgument(
+                f"Expects arg[{index}] to be {type_name(want)} but {got} is provided", ErrorReason.DTYPE
+            )
     raise AssertionError("every dtype is right")
 
 

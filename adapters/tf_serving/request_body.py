@@ -49,7 +49,7 @@ def _read(call: Call, body: bytes) -> Any:
         offset = error.offset
         if offset is not None:
             offset = int(places[offset]) if offset < len(text) else len(body)
-        raise MalformedJson(error.reason, offset) from None
+        raise MalformedJson(error.reason, offset, error.max_depth) from None
 
 
 def _inflated(call: Call) -> Buffer:

@@ -21,7 +21,7 @@ from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.json_text import show, utf8
 from tensorgate.gateway.contract.canonical import InferResponse
-from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, Unsupported
+from tensorgate.gateway.contract.errors import EncodingFailed, ErrorReason, InvalidArgument, Unsupported
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
 Tensor: TypeAlias = np.ndarray[Any, Any]
@@ -53,6 +53,8 @@ def output_of(response: InferResponse, name: str) -> Tensor:
 
 class RankTooLarge(InvalidArgument):
     """The original notices it last, when the tensor is whole, so its words stand alone."""
+
+    error_reason = ErrorReason.SHAPE
 
 
 def is_base64(value: Any) -> bool:
@@ -117,7 +119,9 @@ def _gather(value: Any, level: int, shape: Shape, take: Callable[[Any], Any], le
         leaves.append(take(value))
         return
     if level >= len(shape):
-        raise InvalidArgument(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+        raise InvalidArgument(
+            f"Encountered list at unexpected level: {level} expected < {len(shape)}", ErrorReason.SHAPE
+        )
     if length(value) != shape[level]:
         raise InvalidArgument(
             f"Encountered list at unexpected size: {length(value)} at level: {level} expected size: {shape[level]}"
@@ -128,7 +132,9 @@ def _gather(value: Any, level: int, shape: Shape, take: Callable[[Any], Any], le
         return
     for item in value:  # the bottom, where the many are: what `_gather` does of one leaf, without the call
         if isinstance(item, ARRAY):
-            raise InvalidArgument(f"Encountered list at unexpected level: {level + 1} expected < {len(shape)}")
+            raise InvalidArgument(
+                f"Encountered list at unexpected level: {level + 1} expected < {len(shape)}", ErrorReason.SHAPE
+            )
         leaves.append(take(item))
 
 
@@ -158,7 +164,9 @@ def json_type(value: Any) -> str:
 
 
 def _refuse(value: Any, type_name: str) -> NoReturn:
-    raise InvalidArgument(f"JSON Value: {show(value)} Type: {json_type(value)} is not of expected type: {type_name}")
+    raise InvalidArgument(
+        f"JSON Value: {show(value)} Type: {json_type(value)} is not of expected type: {type_name}", ErrorReason.DTYPE
+    )
 
 
 def _float_taker(type_name: str) -> Callable[[Any], float]:

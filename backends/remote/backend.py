@@ -37,7 +37,15 @@ from tensorgate.backends.remote.tensor_mapping import TensorNames
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend, ServerKind
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.canonical import Sequence as RequestSequence
-from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
+from tensorgate.gateway.contract.errors import (
+    Cancelled,
+    ErrorReason,
+    Exhausted,
+    GatewayError,
+    ModelFailed,
+    TimedOut,
+    Unavailable,
+)
 from tensorgate.gateway.contract.forwarding import Forwarder
 from tensorgate.gateway.contract.tensor import Array, Tensors
 from tensorgate.gateway.contract.upstream import Ask, Await, Client, Description, UpstreamModel
@@ -239,7 +247,7 @@ class RemoteBackend(RequestBackend):
         wanted = [output.name for output in request.outputs] or self._specs
         for name in wanted:
             if name not in answer:
-                raise ModelFailed(f"the upstream server gave no output '{name}'")
+                raise ModelFailed(f"the upstream server gave no output '{name}'", ErrorReason.UPSTREAM)
         return self._part({name: answer[name] for name in self._specs if name in wanted})
 
     def _part(self, answer: Tensors) -> Tensors:
@@ -255,7 +263,8 @@ class RemoteBackend(RequestBackend):
         if spec is None or array.dtype != spec.dtype or not spec.accepts(array.shape):
             described = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
             raise ModelFailed(
-                f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {described}"
+                f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {described}",
+                ErrorReason.UPSTREAM,
             )
         if len(self._fitting) >= _REMEMBERED_SHAPES:
             self._fitting.clear()

@@ -25,7 +25,7 @@ from tensorgate.backends.remote.address import FAILED, OK, Address, families
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import Sequence
-from tensorgate.gateway.contract.errors import Code, GatewayError, Unavailable
+from tensorgate.gateway.contract.errors import Code, ErrorReason, GatewayError, Unavailable
 from tensorgate.gateway.contract.upstream import Ask, Client
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,8 @@ class Pool:
             return self.addresses[0]
         if sequence is not None and not sequence.start and (has_it := self._sequences.get(sequence.id)) is not None:
             if tried is not None:
-                raise Unavailable(f"the upstream server that has sequence {sequence.id} cannot be reached")
+                text = f"the upstream server that has sequence {sequence.id} cannot be reached"
+                raise Unavailable(text, ErrorReason.UPSTREAM)
             return has_it
         now = time.monotonic()
         others = [address for address in self.addresses if address is not tried]
@@ -194,8 +195,8 @@ def _doubt(address: Address, error: Exception) -> None:
     address.doubt.set()
     address.counts.ended("unreachable" if isinstance(error, NotReached) else "broken", 0.0)
     if isinstance(error, ConnectionLost):
-        raise Unavailable("the connection to the upstream server broke") from None
+        raise Unavailable("the connection to the upstream server broke", ErrorReason.UPSTREAM) from None
 
 
 def _nobody() -> Unavailable:
-    return Unavailable("the upstream server cannot be reached")
+    return Unavailable("the upstream server cannot be reached", ErrorReason.UPSTREAM)

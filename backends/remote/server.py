@@ -11,7 +11,7 @@ from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.backends.remote.options import ModelServerOptions, access_of
 from tensorgate.gateway.contract.call import Reply
-from tensorgate.gateway.contract.errors import GatewayError, Unavailable
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, Unavailable
 from tensorgate.gateway.contract.upstream import Ask, Client, Clients, UpstreamModel
 
 _WITHIN_S: Final = 2.0
@@ -92,7 +92,7 @@ class RemoteServer:
                 return await connection.call(question, _WITHIN_S)
             except (NotReached, ConnectionLost):
                 continue
-        raise Unavailable("the upstream server cannot be reached")
+        raise Unavailable("the upstream server cannot be reached", ErrorReason.UPSTREAM)
 
 
 def _latest(versions: tuple[int, ...]) -> tuple[int, ...]:

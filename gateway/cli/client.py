@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -60,6 +63,10 @@ class Gateway:
             return json.loads(self._read(path, body))
         except ValueError as error:
             raise ClientError(f"{self._url}{path}: {error}") from None
+
+    def read(self, path: str) -> str:
+        """GET -> the answer's text. Raises ClientError."""
+        return self._read(path).decode("utf-8", "replace")
 
     def _read(self, path: str, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
@@ -157,7 +164,8 @@ def health(gateway: Probed, live: bool, wait: float, print_line: PrintLine) -> N
 
 
 def models(gateway: Gateway, print_line: PrintLine) -> None:
-    """Print a block per model: versions, and every input and output with datatype and shape."""
+    """Print a block per model: versions, every input and output with datatype and shape, and its last errors."""
+    errors = _errors(gateway)
     for name in gateway.ask("/v2/models")["models"]:
         try:
             about = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}")
@@ -168,6 +176,61 @@ def models(gateway: Gateway, print_line: PrintLine) -> None:
         for kind in ("inputs", "outputs"):
             for tensor in about[kind]:
                 print_line(f"  {kind[:-1]:6} {tensor['name']}: {tensor['datatype']} {tensor['shape']}")
+        for failed in errors:
+            if failed["model"] == name:
+                print_line(f"  error  {_error(failed)}")
+
+
+def _errors(gateway: Gateway) -> Sequence[Mapping[str, Any]]:
+    """The last errors of all models; none if the gateway shows them to nobody, or not to this caller."""
+    try:
+        errors: Sequence[Mapping[str, Any]] = gateway.ask("/overview.json")["errors"]
+    except ClientError:
+        return ()
+    return errors
+
+
+def _error(error: Mapping[str, Any]) -> str:
+    """One line: how it failed, how often, and what it said last."""
+    since, last = (f"{datetime.fromtimestamp(error[key], UTC):%Y-%m-%dT%H:%M:%SZ}" for key in ("since", "last"))
+    call = f"{error['dialect']} {error['transport']} {error['method']}"
+    times = f"{error['count']} times since {since}, last {last}"
+    return f"{error['code']} {error['reason']}, {call}, {times}: {ascii(error['text'])[1:-1]}"
+
+
+_USED: Final = {
+    "tensorgate_usage_calls_total": "calls",
+    "tensorgate_usage_rows_total": "rows",
+    "tensorgate_usage_received_bytes_total": "bytes_in",
+    "tensorgate_usage_sent_bytes_total": "bytes_out",
+    "tensorgate_usage_compute_seconds_total": "compute_ms",
+}
+"""Series -> the column that shows it."""
+
+
+def usage(gateway: Gateway, print_line: PrintLine, *, as_csv: bool) -> None:
+    """Print a line for each caller and model, with a head. Raises ClientError where nothing is counted."""
+    from prometheus_client.parser import text_string_to_metric_families  # the other verbs start without it
+
+    rows: dict[tuple[str, str], dict[str, int]] = {}
+    for family in text_string_to_metric_families(gateway.read("/metrics")):
+        for sample in family.samples:
+            if (column := _USED.get(sample.name)) is not None:
+                number = sample.value * 1e3 if column == "compute_ms" else sample.value
+                rows.setdefault((sample.labels["caller"], sample.labels["model"]), {})[column] = round(number)
+    if not rows:
+        raise ClientError("no usage is counted: is it asked for (metrics: {usage: true}), and has anybody called?")
+    table = [("caller", "model", *_USED.values())]
+    table += [(*key, *(str(columns.get(column, 0)) for column in _USED.values())) for key, columns in rows.items()]
+    if as_csv:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(table)
+        print_line(text.getvalue().rstrip("\n"))
+        return
+    widths = [max(len(ascii(row[at])) for row in table) - 2 for at in range(len(table[0]))]
+    for row in table:
+        cells = zip(row, widths, strict=True)
+        print_line("  ".join([ascii(cell)[1:-1].ljust(width) for cell, width in cells]).rstrip())
 
 
 def _placed(gateway: Gateway, name: str) -> str:

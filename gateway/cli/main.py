@@ -117,6 +117,10 @@ def _parser() -> argparse.ArgumentParser:
     verb = _verb(verbs, "models", _models)
     _url(verb)
 
+    verb = _verb(verbs, "usage", _usage)
+    verb.add_argument("--csv", action="store_true", help="comma-separated values, for spreadsheets and bills")
+    _url(verb)
+
     verb = _verb(verbs, "call", _call)
     verb.add_argument("model")
     verb.add_argument(
@@ -661,6 +665,18 @@ def _models(options: argparse.Namespace) -> int:
       tensorgate models --url http://gpu1:8000
     """
     client.models(client.Gateway(options.url, options.timeout), _print_line)
+    return 0
+
+
+def _usage(options: argparse.Namespace) -> int:
+    """Show what each caller of a running gateway has used of each model since its start (metrics.usage): calls, rows,
+    bytes in and out, milliseconds of computing.
+
+    example:
+      tensorgate usage --url http://gpu1:8002
+      tensorgate usage --csv > usage.csv
+    """
+    client.usage(client.Gateway(options.url, options.timeout), _print_line, as_csv=options.csv)
     return 0
 
 

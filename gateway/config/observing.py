@@ -86,6 +86,18 @@ class OpenTelemetryConfig(Options):
 class Metrics(Options):
     """What Prometheus is shown."""  # each dialect adds its own
 
+    stages: tuple[Literal["decode", "queue", "preprocess", "infer", "postprocess", "encode"], ...] = (
+        "decode",
+        "queue",
+        "preprocess",
+        "infer",
+        "postprocess",
+        "encode",
+    )
+    """The stages of a request whose times tensorgate_stage_seconds has, for each model; empty: none."""
+    usage: bool = False
+    """Whether calls, rows, bytes and computing time are counted for each caller and model, whom auth knows by name."""
+
 
 class Tracing(Options):
     """Traces of single requests, as Triton's. Callers may change all of it but the file."""

@@ -118,8 +118,9 @@ class Call:
     max_json_depth: Final[int | None] = None
     """How deep JSON may nest."""
     notes: Final[dict[str, str]] = field(default_factory=dict)
-    """What the dialect's decode learns that a later error must repeat, such as the request's id. Only the dialect
-    writes into it.
+    """What the dialect's decode learns that a later error must repeat, such as the request's id; of a call that it
+    could not read to the end also `model`, `version` and `label`, as the message has them, where the address does not.
+    Only the dialect writes into it.
     """
     accepted: bool = False
     """The question is a model's to answer, and an error from here on is an answer, too. The service writes it."""

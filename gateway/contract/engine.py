@@ -87,6 +87,10 @@ class Engine(StatisticsSource, Protocol):
         """
         ...
 
+    def named(self, call: Call) -> tuple[str, int | str]:
+        """Say what a call that could not be read is about -> a public name and a version, "" for what is not known."""
+        ...
+
     def check_forward(self, call: Call, ref: ModelRef) -> None:
         """Raise MustForward where the server behind a model answers this call, which asks of that model."""
         ...

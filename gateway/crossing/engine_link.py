@@ -25,7 +25,7 @@ from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.arena import Arena
 from tensorgate.gateway.crossing.channel import Channel, OtherVersion, greet, hello_of
-from tensorgate.gateway.crossing.failures import code_of, error_of
+from tensorgate.gateway.crossing.failures import code_of, error_of, reason_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
     Answer,
@@ -480,7 +480,7 @@ class EngineLink:
         call.events.put_nowait(Reply(body, message.status, message.headers, code, message.text, message.streamed))
 
     def _relay_end(self, message: RelayEnd) -> None:
-        code_of(message.code), code_of(message.reply_code)
+        code_of(message.code), code_of(message.reply_code), reason_of(message.reason)
         self._relay_event(message)
 
     def _relay_event(self, message: RelayAccepted | RelayEnd) -> None:

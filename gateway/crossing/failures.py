@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tensorgate.gateway.contract.errors import Code, GatewayError, Internal, kinds, text_of
+from tensorgate.gateway.contract.errors import Code, ErrorReason, GatewayError, Internal, kinds, text_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import Asked, Failure
 
@@ -35,7 +35,7 @@ def failure_of(
 
 
 def error_of(failure: Failure) -> GatewayError:
-    """The error that the other side had. Raises CrossingBroken for a kind or a code that does not exist."""
+    """The error that the other side had. Raises CrossingBroken for a kind, a code or a reason that does not exist."""
     kind = _KINDS.get(failure.kind)
     if kind is None:
         raise CrossingBroken(f"an error of kind {failure.kind[:80]}")
@@ -43,6 +43,8 @@ def error_of(failure: Failure) -> GatewayError:
     facts = {name: _frozen(value) for name, value in failure.facts.items()}
     if "code" in facts:
         facts["code"] = code_of(facts["code"])
+    if "error_reason" in facts:
+        facts["error_reason"] = reason_of(facts["error_reason"])
     vars(error).update(facts)
     return error
 
@@ -51,6 +53,14 @@ def code_of(number: Any) -> Code:
     """Raises CrossingBroken for a number that is no code."""
     try:
         return Code(number)
+    except ValueError as error:
+        raise CrossingBroken(str(error)[:80]) from None
+
+
+def reason_of(word: Any) -> ErrorReason:
+    """Raises CrossingBroken for what is no reason."""
+    try:
+        return ErrorReason(word)
     except ValueError as error:
         raise CrossingBroken(str(error)[:80]) from None
 

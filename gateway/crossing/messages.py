@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -151,7 +151,7 @@ class Observed(Message, tag=15):
 
     settle: int
     series: tuple[Series, ...]
-    refused: dict[str, int]
+    errors: tuple[CountedError, ...]
     ended: tuple[Ended, ...]
     listeners: tuple[tuple[str, str, int | None, int, int, int], ...]
     """(title, transport, connections, running, bytes received, bytes sent) as they are now"""
@@ -160,6 +160,8 @@ class Observed(Message, tag=15):
     routes: tuple[RouteCount, ...]
     routes_running: tuple[tuple[str, int], ...]
     """Requests of a route that are on their way now."""
+    usage: tuple[tuple[str, str, int, int, int, int, float], ...] = ()
+    """(caller, model, calls, rows, bytes in, bytes out, seconds of computing)"""
     replicas: tuple[tuple[int, bytes], ...] = ()
     """Requests that copies of versions have answered, by the version's number: (rows, when it began, its seconds, the
     model's) of each, as 64-bit floats one after the other."""
@@ -182,10 +184,24 @@ class Series(Message):
     ran: bytes
     decoded: bytes
     encoded: bytes
-    failed: tuple[tuple[int, float, Times], ...]
-    """(code, seconds, calls)"""
+    failed: tuple[tuple[int, str, float, Times], ...]
+    """(code, reason, seconds, calls)"""
     merged: tuple[Merged, Merged, Merged, Merged] = ((), (), (), ())
     """More of took, ran, decoded and encoded, in this order."""
+    exemplars: tuple[tuple[str, float, float], ...] = ()
+    """(trace's id, seconds, when it ended, in seconds since 1970) of the last traced call of each bucket of seconds."""
+
+
+class CountedError(Message):
+    """Failures of one kind: see monitoring.recent_errors. Times are of the system's clock."""
+
+    key: tuple[str, str, str, str, str, int, str]
+    """dialect, transport, model, version, method, code, reason"""
+    text: str
+    """What the last of them said."""
+    since: float
+    last: float
+    count: Times
 
 
 class RouteCount(Message):
@@ -296,18 +312,20 @@ class RelayAccepted(Message, tag=38):
 
 
 class RelayEnd(Message, tag=35):
-    """The last word on a Relay or a RelayPage: how it ended, the error's kind, and the version that it was about: by
-    its public name, and its model's own. `counted` is the name, "" for none, and the rows, by which a dialect's own
-    metrics count the call.
+    """The last word on a Relay or a RelayPage: how it ended, the error's kind, reason and text, and the version that it
+    was about, None where that is unknown: by its public name, and its model's own. `counted` is the name, "" for none,
+    and the rows, by which a dialect's own metrics count the call.
     """
 
     call: int
     code: int
     reply_code: int
     kind: str
+    reason: str
+    text: str
     model: str
     own_name: str
-    version: int
+    version: int | None
     model_seconds: float
     counted: tuple[str, int] | None = None
     """None: it was no inference."""

@@ -25,7 +25,7 @@ from tensorgate.gateway.config import AccessLogConfig
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.monitoring.log_lines import Lines
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome, FailureKind
 
 log = logging.getLogger(__name__)
 
@@ -124,27 +124,31 @@ class _Names(dict[tuple[Any, ...], str]):
 
 
 def _names(
-    view: ModelView | None,
+    model: ModelView | tuple[str, int | str],
     listener: tuple[str, ...],
     dialect: str,
     transport: str,
     method: str,
     code: Code,
-    kind: str,
+    failure: FailureKind,
     status: int,
     address: str,
     caller: str | None,
 ) -> str:
     words: dict[str, Any] = {"caller": caller and caller[:MAX_TEXT_CHARS], "remote": address}
     words |= {"listener": listener[0] if listener else "", "dialect": dialect, "transport": transport, "method": method}
-    if view is not None:
-        words |= {"model": getattr(view.handle, "name", view.name), "version": view.version}
-        words["route"] = view.route and view.route.name
+    if isinstance(model, ModelView):
+        words |= {"model": getattr(model.handle, "name", model.name), "version": model.version}
+        words["route"] = model.route and model.route.name
+    elif model[0]:
+        words |= {"model": model[0], "version": model[1] or None}
     words["code"] = code.name
     if transport == "http" and status:
         words["http_status"] = status
-    if kind:
-        words["error"] = kind
+    if failure.error:
+        words["error"] = failure.error
+    if code is not Code.OK:
+        words["reason"] = failure.reason
     return "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in words.items())
 
 

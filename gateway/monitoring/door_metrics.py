@@ -12,16 +12,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import CallMetrics
-from tensorgate.gateway.crossing.messages import Ended, Observed, RouteCount, Series
+from tensorgate.gateway.crossing.messages import CountedError, Ended, Observed, RouteCount, Series
 from tensorgate.gateway.monitoring.call_counters import CountedCall, counted_call
-from tensorgate.gateway.monitoring.metrics import CallSeries, CallSeriesTable, CodecTimes, MetricsCollector, RequestKey
+from tensorgate.gateway.monitoring.families import Exemplar
+from tensorgate.gateway.monitoring.metrics import (
+    CallSeries,
+    CallSeriesTable,
+    CodecTimes,
+    MetricsCollector,
+    RequestKey,
+)
 from tensorgate.gateway.monitoring.observer import Observer
+from tensorgate.gateway.monitoring.recent_errors import ErrorKey, RecentError, RecentErrors
+from tensorgate.gateway.monitoring.usage import Usage
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.connection_metrics import Listeners, ListenerTraffic
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Merger
-from tensorgate.gateway.telemetry.rejection_reasons import refusal_of
 
 _NO_MODEL: Final = -1.0
 _NO_LINES: Final = (0, 0, 0, 0)
@@ -40,12 +48,12 @@ class DoorSeries(CallSeries):
         super().__init__(codec, _told if tells else None)
         self._codec = codec
         self._edges = edges
-        self._calls: list[tuple[Code, float]] = []
+        self._calls: list[tuple[Code, ErrorReason, float]] = []
         self._merged: tuple[Merger, ...] = ()
-        self._failed_merged: dict[Code, Merger] = {}
+        self._failed_merged: dict[tuple[Code, ErrorReason], Merger] = {}
 
-    def failed(self, code: Code, seconds: float) -> None:
-        self._calls.append((code, seconds))
+    def failed(self, code: Code, reason: ErrorReason, seconds: float) -> None:
+        self._calls.append((code, reason, seconds))
 
     @property
     def _every(self) -> tuple[Gathered, ...]:
@@ -62,20 +70,21 @@ class DoorSeries(CallSeries):
         for merger, each in zip(self._merged, self._every, strict=True):
             merger.add(each.settle())
         calls, self._calls = self._calls, []
-        for code in {code for code, _ in calls}:
-            if code not in self._failed_merged:
-                self._failed_merged[code] = Merger(self._edges)
-            self._failed_merged[code].add(np.array([seconds for other, seconds in calls if other is code]))
+        for ending in {call[:2] for call in calls}:
+            if ending not in self._failed_merged:
+                self._failed_merged[ending] = Merger(self._edges)
+            self._failed_merged[ending].add(np.array([seconds for *other, seconds in calls if tuple(other) == ending]))
 
     def take(self, key: RequestKey) -> Series | None:
         """All that was observed, which is forgotten here; None where there is nothing."""
-        failed = [(code, seconds, 1) for code, seconds in self._calls]
+        failed = [(*call, 1) for call in self._calls]
         self._calls = []
         took, ran, decoded, encoded = [each.settle() for each in self._every]
         merged, self._merged = self._merged, ()
+        exemplars, self.exemplars = tuple(self.exemplars.values()), {}
         if not (failed or merged or len(took) or len(decoded)):
             return None
-        failed += [(code, *some) for code, merger in self._failed_merged.items() for some in merger.take()]
+        failed += [(*ending, *some) for ending, merger in self._failed_merged.items() for some in merger.take()]
         self._failed_merged = {}
         more: Any = tuple([tuple(merger.take()) for merger in merged]) or ((),) * 4
         dialect, transport, model, version, method = key
@@ -91,6 +100,7 @@ class DoorSeries(CallSeries):
             encoded.tobytes(),
             tuple(failed),
             more,
+            exemplars,
         )
 
 
@@ -173,22 +183,17 @@ class DoorMetrics:
         self._routes_running = routes_running
         self._live: Callable[[RequestKey], bool] = lambda key: True
         self._every: dict[RequestKey, DoorSeries] = {}
-        self._refused: dict[str, int] = {}
+        self.errors = RecentErrors()
 
     @property
     def inferences(self) -> int:
         """The engine counts them."""
         return 0
 
-    def refused(self, error: GatewayError, *, draining: bool) -> None:
-        """A call ends with this error: count it, if it is one with which callers are turned away."""
-        reason = refusal_of(error, draining=draining)
-        if reason is not None:
-            self._refused[reason] = self._refused.get(reason, 0) + 1
-
     def keep(self, versions: Collection[tuple[str, str]], routes: Container[str]) -> None:
         """Only these versions, and routes, are served from now on: series of others end once they were taken over."""
-        self._live = lambda key: not key[2] or key[2] in routes or key[2:4] in versions
+        known = {*versions, *((model, "") for model, _ in versions)}
+        self._live = lambda key: not key[2] or key[2] in routes or key[2:4] in known
 
     def bound(self) -> None:
         """Merge what was observed, if that has become too much; to be called once a second."""
@@ -204,7 +209,7 @@ class DoorMetrics:
             for key in gone:
                 del self._every[key]
             self.calls.clear()
-        refused, self._refused = self._refused, {}
+        errors = [CountedError(each.key, each.text, each.since, each.last, each.count) for each in self.errors.take()]
         ended = [each for counters in self.call_counters.values() for each in counters.take()]
         log = self._observer.access_log if self._observer is not None else None
         lines = (*((0, 0) if log is None else (log.written, log.dropped)), *self.recorded())
@@ -216,12 +221,13 @@ class DoorMetrics:
         return Observed(
             settle,
             tuple(series),
-            refused,
+            tuple(errors),
             tuple(ended),
             tuple(listeners),
             lines,
             routes,
             running,
+            () if self._observer is None or self._observer.usage is None else tuple(self._observer.usage.take()),
             self.replica_runs(),
         )
 
@@ -243,6 +249,8 @@ class DoorsObserved:
         """`has_series` tells whether calls to a model's version, by its public name, are still told of."""
         self._metrics = metrics
         self._has_series = has_series
+        self.usage = Usage()
+        """What callers have used, through all doors."""
         self._running: dict[int, Mapping[str, int]] = {}
         self._traffic: dict[int, dict[tuple[str, str], ListenerTraffic]] = {}
         self._past: dict[tuple[str, str], ListenerTraffic] = {}
@@ -253,19 +261,12 @@ class DoorsObserved:
         """A door has counted; `door` is its connection's own number. Raises ValueError for what no door sends."""
         metrics = self._metrics
         for each in observed.series:
-            if not self._has_series(each.model, each.version):
-                continue
-            series = metrics.calls[each.dialect, each.transport, each.model, each.version, each.method]
-            took, ran, decoded, encoded = map(_floats, (each.took, each.ran, each.decoded, each.encoded))
-            series.add(took, ran, [(Code(code), seconds, calls) for code, seconds, calls in each.failed])
-            for seconds in decoded.tolist():
-                series.decoded(seconds)
-            for seconds in encoded.tolist():
-                series.encoded(seconds)
-            if any(each.merged):
-                self._add_merged(series, each)
-        for reason, calls in observed.refused.items():
-            metrics.count_refused(reason, calls)
+            if self._has_series(each.model, each.version):
+                self._add_series(each)
+        for error in observed.errors:
+            dialect, transport, model, version, method, code, reason = error.key
+            key = ErrorKey(dialect, transport, model, version, method, Code(code), ErrorReason(reason))
+            metrics.errors.add(RecentError(key, error.text, error.since, error.last, error.count))
         for end in observed.ended:
             counter = metrics.call_counters.get(end.dialect)
             if counter is not None:
@@ -275,12 +276,28 @@ class DoorsObserved:
                     counter.count(call)
                 else:
                     counter.count_alike(call, end.calls)
+        for used in observed.usage:
+            self.usage.add(used)
         self._traffic[door] = {
             (title, transport): ListenerTraffic(connections, running, received, sent)
             for title, transport, connections, running, received, sent in observed.listeners
         }
         self._lines[door] = observed.lines
         self._running[door] = dict(observed.routes_running)
+
+    def _add_series(self, said: Series) -> None:
+        series = self._metrics.calls[said.dialect, said.transport, said.model, said.version, said.method]
+        took, ran, decoded, encoded = map(_floats, (said.took, said.ran, said.decoded, said.encoded))
+        failed = [(Code(code), ErrorReason(reason), seconds, calls) for code, reason, seconds, calls in said.failed]
+        series.add(took, ran, failed)
+        for seconds in decoded.tolist():
+            series.decoded(seconds)
+        for seconds in encoded.tolist():
+            series.encoded(seconds)
+        if any(said.merged):
+            self._add_merged(series, said)
+        for exemplar in said.exemplars:
+            series.traced(Exemplar(*exemplar))
 
     def _add_merged(self, series: CallSeries, said: Series) -> None:
         took, ran, decoded, encoded = said.merged

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
-from prometheus_client.core import Metric
-
 from tensorgate.gateway.contract.metrics import Gpu, ReadGpu
-from tensorgate.gateway.monitoring.families import counter, gauge
+from tensorgate.gateway.monitoring.families import Family, counter, gauge
 
-_FAMILIES: Final[tuple[tuple[Callable[..., Metric], str, str, Callable[[Gpu], Any]], ...]] = (
+_FAMILIES: Final[tuple[tuple[Callable[..., Family], str, str, Callable[[Gpu], Any]], ...]] = (
     (gauge, "memory_bytes", "Memory of the GPU.", attrgetter("total")),
     (gauge, "memory_used_bytes", "Memory of the GPU that is in use, by whomever.", attrgetter("used")),
     (gauge, "utilization_ratio", "Share of the last moments in which it computed.", attrgetter("utilization")),
@@ -26,7 +24,7 @@ def gpus_of(devices: Iterable[str], read_gpu: ReadGpu) -> list[Gpu]:
     return [gpu for device in sorted(set(devices)) if (gpu := read_gpu(device)) is not None]
 
 
-def gpu_families(gpus: Iterable[Gpu]) -> Iterator[Metric]:
+def gpu_families(gpus: Iterable[Gpu]) -> Iterator[Family]:
     """One family for each number that any of them tells."""
     gpus = list(gpus)
     for make, name, text, read in _FAMILIES:

@@ -58,8 +58,9 @@ class Lines:
 
     def end(self, outcome: CallOutcome, /) -> int:
         """A call is over; its record is taken from it. The names are those that were given for
-        (model, listener, dialect, transport, method, code, kind, status, address, caller's name), and a call that has
-        no name is given one. -> how many lines wait.
+        (model, listener, dialect, transport, method, code, failure, status, address, caller's name), and a call that
+        has no name is given one. -> how many lines wait. The model is its view, or of a failure the name and version
+        that it is about.
         """
         call = outcome.call
         call_record: CallRecord = outcome.call_record  # type: ignore[assignment]  # there is one where there is a log
@@ -68,13 +69,13 @@ class Lines:
             call_record.view = getattr(outcome.question, "view", None)
         caller = call.caller
         names = self._names[
-            call_record.view,
+            call_record.view or outcome.named,
             call.listener,
             call.dialect,
             call.transport,
             outcome.endpoint.method,
             outcome.code,
-            outcome.error_kind,
+            outcome.failure,
             call_record.status,
             call.peer.address(),
             None if caller is None else caller.name,

@@ -1,23 +1,24 @@
 """Every Prometheus instrument. Other rooms know only `MetricsCollector` and the `CallSeries` that it gives them.
 
 The request path only notes numbers, on the event loop: a labelled look-up in the client library would cost twenty times
-as much. They are sorted into histograms once a second, and the library renders those when Prometheus asks.
+as much. They are sorted into histograms once a second, and written when Prometheus asks. A series is there once it has
+something to count, but for what alerts ask of idle models.
 Label values are names of the configuration and of our own code, never a caller's text: a request that named an unknown
 model is counted under model="".
 """
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client import PlatformCollector, ProcessCollector
 
 from tensorgate.gateway.contract.engine import StatisticsSource
-from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import (
     Distribution,
     EngineStatistics,
@@ -27,11 +28,13 @@ from tensorgate.gateway.contract.metrics import (
 )
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.monitoring.call_counters import CallCounters
-from tensorgate.gateway.monitoring.families import counter, gauge, histogram
+from tensorgate.gateway.monitoring.exposition import OPENMETRICS, PLAIN, exposition, wants_openmetrics
+from tensorgate.gateway.monitoring.families import AnyFamily, Exemplar, counter, gauge, histogram
+from tensorgate.gateway.monitoring.recent_errors import RecentErrors
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Histogram
-from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
 
 STAGES: Final = ("decode", "queue", "preprocess", "infer", "postprocess", "encode")
 
@@ -43,13 +46,12 @@ RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
 CallsKey = tuple[str, str, str, int | str, str]
 """A RequestKey whose version may be a number"""
+Ending = tuple[Code, ErrorReason | None]
+"""How a call ended; no reason where it is OK"""
 
 
 Tell = Callable[[Any, Any], None]
 """Takes arrays: how many seconds calls took, and for how many of these their model ran"""
-
-
-_NOTHING_OBSERVED: Final = Histogram(SECONDS).distribution()
 
 
 class CodecTimes:
@@ -87,7 +89,19 @@ class CallSeries:
     event loop, and all but `failed` only append a number. `tell` takes the same, many at a time.
     """
 
-    __slots__ = ("_failed", "_failures", "_ran", "_recent", "_took", "decoded", "encoded", "ran", "tell", "took")
+    __slots__ = (
+        "_failed",
+        "_failures",
+        "_ran",
+        "_recent",
+        "_took",
+        "decoded",
+        "encoded",
+        "exemplars",
+        "ran",
+        "tell",
+        "took",
+    )
 
     def __init__(self, codec: CodecTimes, tell: Tell | None = None) -> None:
         self._took = Gathered(SECONDS)
@@ -95,22 +109,24 @@ class CallSeries:
         self.tell = tell
         self.ran = _ignored if tell is None else self._ran.observe
         self._failed = Histogram(SECONDS)
-        self._failures: dict[Code, int] = {}
+        self._failures: dict[Ending, int] = {}
         self._recent: deque[float] = deque(maxlen=MAX_RECENT)
+        self.exemplars: dict[int, Exemplar] = {}
+        """The last traced call of each bucket of its seconds."""
         self.took = self._took.observe
         self.decoded = codec.decode.observe
         self.encoded = codec.encode.observe
 
-    def failed(self, code: Code, seconds: float) -> None:
+    def failed(self, code: Code, reason: ErrorReason, seconds: float) -> None:
         self._failed.observe(seconds)
-        self._failures[code] = self._failures.get(code, 0) + 1
+        self._failures[code, reason] = self._failures.get((code, reason), 0) + 1
         self._recent.append(seconds)
 
-    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, float, int]]) -> None:
-        """Calls that another process has answered: arrays of seconds, and (code, seconds, how many)."""
-        for code, seconds, calls in failed:
+    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, ErrorReason, float, int]]) -> None:
+        """Calls that another process has answered: arrays of seconds, and (code, reason, seconds, how many)."""
+        for code, reason, seconds, calls in failed:
             self._failed.observe_often(seconds, calls)
-            self._failures[code] = self._failures.get(code, 0) + calls
+            self._failures[code, reason] = self._failures.get((code, reason), 0) + calls
             self._recent.append(seconds)
         self._took.observe_all(took)
         self._recent.extend(took[-MAX_RECENT:].tolist())
@@ -121,6 +137,10 @@ class CallSeries:
         """Calls that another process has answered: (seconds, how many)."""
         for seconds, calls in took:
             self._took.observe_often(seconds, calls)
+
+    def traced(self, exemplar: Exemplar) -> None:
+        """One of the calls left a trace."""
+        self.exemplars[bisect_left(SECONDS, exemplar.value)] = exemplar
 
     def settle(self) -> None:
         """Sort what was observed into histograms, and tell `tell`."""
@@ -137,11 +157,11 @@ class CallSeries:
         both.add(self._failed)
         return both
 
-    def codes(self) -> dict[Code, int]:
-        """Status code -> calls that ended with it."""
+    def endings(self) -> dict[Ending, int]:
+        """How calls ended -> how many did; no reason where they are OK."""
         self.settle()
         well = sum(self._took.histogram.counts)
-        return {Code.OK: well, **self._failures} if well else dict(self._failures)
+        return {(Code.OK, None): well, **self._failures} if well else dict(self._failures)
 
     def recent(self) -> list[float]:
         """The seconds of calls that ended since the last reading, of the last MAX_RECENT."""
@@ -164,6 +184,15 @@ class CallSeriesTable(dict[CallsKey, CallSeries]):
         return calls
 
 
+def note_traced(calls: CallSeriesTable, outcome: CallOutcome, record: CallRecord) -> None:
+    """A call that left a trace is over, and counted: its series tells which trace that is."""
+    view, call = record.view, outcome.call
+    model, version = outcome.named if view is None else (view.name, view.version)
+    series = calls.get((call.dialect, call.transport, model, version, outcome.endpoint.method))
+    if series is not None and record.trace_id is not None:
+        series.traced(Exemplar(record.trace_id, outcome.seconds, time.time()))
+
+
 class CallCounting(Protocol):
     """Where the service counts the calls that it answers."""
 
@@ -179,8 +208,9 @@ class CallCounting(Protocol):
         """How many calls have reached a model, ever."""
         ...
 
-    def refused(self, error: GatewayError, *, draining: bool) -> None:
-        """A call ends with this error."""
+    @property
+    def errors(self) -> RecentErrors:
+        """The last errors of each kind."""
         ...
 
 
@@ -192,7 +222,7 @@ class CallEndings(Protocol):
         ...
 
 
-class MetricsCollector(Collector):
+class MetricsCollector:
     """All counters of the process: calls are counted here, and the rest is read from `engine`.
 
     `more` gives what others count, `end` the text that dialects add. `call_counters` count the calls of a dialect once
@@ -203,11 +233,14 @@ class MetricsCollector(Collector):
     def __init__(
         self,
         engine: StatisticsSource | None = None,
-        more: Iterable[Callable[[], Iterable[Metric]]] = (),
+        more: Iterable[Callable[[], Iterable[AnyFamily]]] = (),
         call_counters: Mapping[str, CallCounters] = NOTHING,
         restarts: Mapping[str, int] = NOTHING,
         end: Callable[[], str] = str,
+        stages: Collection[str] = STAGES,
     ) -> None:
+        """`stages` are those whose times are shown."""
+        self._stages = stages
         self.call_counters = call_counters
         self.calls = CallSeriesTable(self._calls)
         self._gone = 0
@@ -218,12 +251,10 @@ class MetricsCollector(Collector):
         """By their number."""
         self._end = end
         self._requests: dict[RequestKey, CallSeries] = {}
-        self._refused = dict.fromkeys(REFUSALS, 0)
+        self.errors = RecentErrors()
         self._codecs: dict[ModelKey, CodecTimes] = {}
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
+        self._process = ProcessCollector(registry=None)
+        self._platform = PlatformCollector(registry=None)
 
     def _calls(self, key: RequestKey) -> CallSeries:
         calls = self._requests.get(key)
@@ -241,22 +272,23 @@ class MetricsCollector(Collector):
     @property
     def inferences(self) -> int:
         """How many calls have reached a model, ever."""
-        return self._gone + sum(sum(calls.codes().values()) for key, calls in self._requests.items() if key[2])
+        return self._gone + sum(sum(calls.endings().values()) for key, calls in self._requests.items() if key[2])
 
-    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Code, int], list[float]]]:
-        """Of each kind of calls: how many ended with which code so far, and the times of those that
+    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Ending, int], list[float]]]:
+        """Of each kind of calls: how many ended in which way so far, and the times of those that
         ended since this was last asked, which are then forgotten.
         """
         self.settle()
         for key, calls in self._requests.items():
-            yield key, calls.codes(), calls.recent()
+            yield key, calls.endings(), calls.recent()
 
     def forget(self, model: str, version: int, is_last: bool) -> None:
         """A version was unloaded, the model's last or not: its series end, and start at 0 should it come back."""
         key = (model, str(version))
+        ending = {key, (model, "")} if is_last else {key}
         self._codecs.pop(key, None)
-        for each in [each for each in self._requests if each[2:4] == key]:
-            self._gone += sum(self._requests.pop(each).codes().values())
+        for each in [each for each in self._requests if each[2:4] in ending]:
+            self._gone += sum(self._requests.pop(each).endings().values())
         self.calls.clear()
         if is_last:
             for counter in self.call_counters.values():
@@ -269,21 +301,17 @@ class MetricsCollector(Collector):
         for each in (*noted, *self.call_counters.values()):
             each.settle()
 
-    def refused(self, error: GatewayError, *, draining: bool) -> None:
-        """A call ends with this error: count it, if it is one with which callers are turned away."""
-        reason = refusal_of(error, draining=draining)
-        if reason is not None:
-            self.count_refused(reason)
+    def render(self, *, openmetrics: bool = False) -> bytes:
+        """The exposition text. Takes milliseconds: call it off the event loop, after `settle`."""
+        return exposition(self.collect(), self._end(), openmetrics=openmetrics)
 
-    def count_refused(self, reason: str, calls: int = 1) -> None:
-        """So many calls were turned away, for one of `REFUSALS`."""
-        self._refused[reason] += calls
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """The exposition text in the format that a scraper accepts, and its type. Called as `render` is."""
+        openmetrics = wants_openmetrics(accept)
+        return self.render(openmetrics=openmetrics), OPENMETRICS if openmetrics else PLAIN
 
-    def render(self) -> bytes:
-        """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop, after `settle`."""
-        return generate_latest(self._registry) + self._end().encode()
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[AnyFamily]:
+        """Return every family that has a series."""
         statistics = self._engine.statistics()
         yield from self._call_families()
         yield self._stage_family(statistics.distributions)
@@ -301,31 +329,32 @@ class MetricsCollector(Collector):
             yield counter("tensorgate_worker_restarts", text, "reason", restarts)
         for collect in self._more:
             yield from collect()
+        yield from self._process.collect()
+        yield from self._platform.collect()
 
-    def _call_families(self) -> Iterator[Metric]:
+    def _call_families(self) -> Iterator[AnyFamily]:
         labels = "dialect transport model version method"
-        calls = [(key, series.codes(), series.seconds()) for key, series in list(self._requests.items())]
+        calls = [(key, series.endings(), series.seconds()) for key, series in list(self._requests.items())]
         yield counter(
             "tensorgate_requests",
-            "Calls answered, by canonical status code.",
-            f"{labels} code",
-            [((*key, code.name), count) for key, codes, _ in calls for code, count in codes.items()],
+            "Calls answered, by canonical status code and, where they failed, by reason.",
+            f"{labels} code reason",
+            [
+                ((*key, code.name, *(() if reason is None else (reason,))), count)
+                for key, endings, _ in calls
+                for (code, reason), count in endings.items()
+            ],
         )
         yield histogram(
             "tensorgate_request_seconds",
             "Time from the whole request read to the last answer sent.",
             labels,
             [(key, seconds.distribution()) for key, _, seconds in calls],
-        )
-        yield counter(
-            "tensorgate_rejected_requests",
-            "Calls that were turned away, not for what they ask but for how much there is of it, or who asks.",
-            "reason",
-            [((reason,), count) for reason, count in self._refused.items()],
+            {key: {**series.exemplars} for key, series in list(self._requests.items()) if series.exemplars},
         )
 
-    def _stage_family(self, distributions: Mapping[ModelKey, VersionDistributions]) -> Metric:
-        """The stages that the engine runs, and those of the codecs, by version."""
+    def _stage_family(self, distributions: Mapping[ModelKey, VersionDistributions]) -> AnyFamily:
+        """The stages that the engine runs, and those of the codecs, by version, once a request has been through."""
         found: dict[ModelKey, dict[str, Distribution]] = {key: {**each.stages} for key, each in distributions.items()}
         for key, codec in list(self._codecs.items()):
             found.setdefault(key, {}).update(codec.distributions())
@@ -333,30 +362,44 @@ class MetricsCollector(Collector):
             "tensorgate_stage_seconds",
             "Time in each stage of a request.",
             "model version stage",
-            [((*key, stage), found[key].get(stage, _NOTHING_OBSERVED)) for key in found for stage in STAGES],
+            [
+                ((*key, stage), stages[stage])
+                for key, stages in found.items()
+                for stage in self._stages
+                if stage in stages and any(stages[stage].counts)
+            ],
         )
 
 
-def _model_families(statistics: EngineStatistics) -> Iterator[Metric]:
+def _model_families(statistics: EngineStatistics) -> Iterator[AnyFamily]:
     labels = "model version"
     yield histogram(
         "tensorgate_batch_rows",
         "Rows in each batch that ran.",
         labels,
-        [(key, each.batches) for key, each in statistics.distributions.items()],
+        [(key, each.batches) for key, each in statistics.distributions.items() if any(each.batches.counts)],
     )
     models = [((each.model, str(each.version)), each) for each in statistics.models]
-    for name, text, attribute in (
-        ("tensorgate_queued_requests", "Requests that wait for a batch.", "queued"),
-        ("tensorgate_running_requests", "Requests in batches that run.", "running"),
-        ("tensorgate_model_load_seconds", "How long loading took.", "load_s"),
+    # of idle models, too: alerts and autoscalers ask for the queue, and must find 0
+    for name, text, samples in (
+        ("tensorgate_queued_requests", "Requests that wait for a batch.", [(key, each.queued) for key, each in models]),
+        (
+            "tensorgate_running_requests",
+            "Requests in batches that run.",
+            [(key, each.running) for key, each in models if each.running or _has_been_asked(each)],
+        ),
+        ("tensorgate_model_load_seconds", "How long loading took.", [(key, each.load_s) for key, each in models]),
     ):
-        yield gauge(name, text, labels, [(key, getattr(model, attribute)) for key, model in models])
+        yield gauge(name, text, labels, samples)
     if in_doors := [(key, model.in_doors) for key, model in models if model.in_doors]:
         yield counter("tensorgate_replica_requests", "Requests answered by copies in doors.", labels, in_doors)
 
 
-def _cache_families(statistics: EngineStatistics) -> Iterator[Metric]:
+def _has_been_asked(model: ModelCounts) -> bool:
+    return bool(model.successes.count or any(model.failures.values()))
+
+
+def _cache_families(statistics: EngineStatistics) -> Iterator[AnyFamily]:
     """Of the models that ask for it; nothing where none does."""
     lookups = [
         ((model.model, str(model.version), result), total.count)
@@ -378,7 +421,7 @@ def _cache_families(statistics: EngineStatistics) -> Iterator[Metric]:
         yield make(f"tensorgate_response_cache_{name}", text, "", [((), number)])
 
 
-def _device_families(models: Iterable[ModelCounts]) -> Iterator[Metric]:
+def _device_families(models: Iterable[ModelCounts]) -> Iterator[AnyFamily]:
     """Copies between the host and devices, of the models that are on any. One copy each way per batch is as it should
     be: a ratio above says that something goes back and forth.
     """
@@ -407,7 +450,7 @@ def _device_families(models: Iterable[ModelCounts]) -> Iterator[Metric]:
     yield counter("tensorgate_device_batches", "Batches that they were for.", "model version", batches)
 
 
-def _route_families(routes: Sequence[RouteUsage]) -> Iterator[Metric]:
+def _route_families(routes: Sequence[RouteUsage]) -> Iterator[AnyFamily]:
     if not routes:
         return
     yield counter(

@@ -1,11 +1,14 @@
-"""Who is told of every call that ends: the access log, and OpenTelemetry's spans."""
+"""Who is told of every call that ends: the access log, OpenTelemetry's spans, and what counts for each caller."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.spans import Spans
+from tensorgate.gateway.monitoring.usage import Usage
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.request_id import new
@@ -16,13 +19,21 @@ def _begin_untraced(endpoint: Endpoint, call: Call, begun: float) -> CallRecord:
 
 
 class Observer:
-    """Tells the access log, spans, or both. All methods are for the event loop but `reopen` and `close`."""
+    """Tells the access log, spans and `usage`, as far as they are there. All methods are for the event loop but
+    `reopen` and `close`.
+    """
 
-    def __init__(self, access_log: AccessLog | None, file: LogFile | None, spans: Spans | None) -> None:
+    on_traced: Callable[[CallOutcome, CallRecord], None] = staticmethod(lambda outcome, record: None)
+    """Hears of each call that left a trace, once it is over."""
+
+    def __init__(
+        self, access_log: AccessLog | None, file: LogFile | None, spans: Spans | None, usage: Usage | None
+    ) -> None:
         self.access_log = access_log
+        self.usage = usage
         self._file = file
         self._spans = spans
-        if spans is None and access_log is not None:  # the same, without what is for spans
+        if spans is None and usage is None and access_log is not None:  # the same, without what is for spans
             self.begin = _begin_untraced  # type: ignore[method-assign]
             self.end = access_log.end  # type: ignore[method-assign]
 
@@ -37,6 +48,8 @@ class Observer:
         """A call is over."""
         call = outcome.call
         call_record = outcome.call_record
+        if self.usage is not None:
+            self.usage.count(outcome)
         if self.access_log is not None:
             call.request_id = call.request_id or new()
             self.access_log.end(outcome)
@@ -45,6 +58,7 @@ class Observer:
             if call_record.view is None:
                 call_record.view = getattr(outcome.question, "view", None)
             self._spans.end(call_record, outcome)
+            self.on_traced(outcome, call_record)
 
     def reopen(self) -> None:
         """The log's file was renamed."""

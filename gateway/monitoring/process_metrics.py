@@ -9,9 +9,7 @@ import platform
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client.core import Metric
-
-from tensorgate.gateway.monitoring.families import counter, gauge, histogram
+from tensorgate.gateway.monitoring.families import AnyFamily, counter, gauge, histogram
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.telemetry.connection_metrics import Listeners
 from tensorgate.gateway.telemetry.histogram import Histogram
@@ -42,7 +40,7 @@ class ProcessMetrics:
             await asyncio.sleep(_EVERY_S)
             self._lag.observe(max(0.0, loop.time() - due))
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[AnyFamily]:
         yield gauge("tensorgate_ready", "Whether calls should come.", "", [((), self._ready())])
         built = (self._version, platform.python_version())
         yield gauge("tensorgate_build_info", "What runs.", "version python", [(built, 1)])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import Metric
-
-from tensorgate.gateway.monitoring.families import counter, gauge
+from tensorgate.gateway.monitoring.families import AnyFamily, counter, gauge
 
 
-def reload_families(counts: Mapping[str, int], succeeded_at: float, digest: str) -> Iterator[Metric]:
+def reload_families(counts: Mapping[str, int], succeeded_at: float, digest: str) -> Iterator[AnyFamily]:
     """`counts` are reloads by result, `succeeded_at` is in seconds since the epoch."""
     yield counter(
         "tensorgate_config_reloads",

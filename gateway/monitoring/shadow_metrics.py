@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import Metric
-
 from tensorgate.gateway.contract.metrics import RouteUsage
-from tensorgate.gateway.monitoring.families import counter, gauge, histogram
+from tensorgate.gateway.monitoring.families import AnyFamily, counter, gauge, histogram
 
 
-def shadow_families(routes: Iterable[RouteUsage]) -> Iterator[Metric]:
+def shadow_families(routes: Iterable[RouteUsage]) -> Iterator[AnyFamily]:
     """The families of all routes that mirror; none if there are no such routes."""
     mirrored = [(route.name, route.mirror) for route in routes if route.mirror is not None]
     if not mirrored:

@@ -82,7 +82,7 @@ class Spans:
 
     def end(self, call_record: CallRecord, outcome: CallOutcome) -> None:
         """End the spans of a call that is over."""
-        call_record.span.end(outcome.call.request_id, outcome.code, outcome.error_kind)
+        call_record.span.end(outcome.call.request_id, outcome.code, outcome.failure.error)
 
     def close(self) -> None:
         """Send what waits, as far as that works within moments."""

@@ -21,12 +21,11 @@ from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
 from tensorgate.gateway.monitoring.metrics import MetricsCollector, RequestKey
+from tensorgate.gateway.telemetry.call_outcome import INFERENCES
 
 RECENT_SECONDS: Final = 120
 PERCENTS: Final = (*range(10, 100, 10), *range(91, 100), 99.9, 99.99)
-REFUSED: Final = frozenset(
-    ("infer", "stream_infer", "generate", "generate_stream", "classify", "regress", "multi_inference", "unknown")
-)
+REFUSED: Final = INFERENCES | {"unknown"}
 """The methods of calls that count although they reached no model: questions about the server's health do not."""
 _RINGS: Final = (60, 60, 24, 30)
 """Seconds, minutes, hours, days."""
@@ -154,11 +153,11 @@ class TimeSeries:
     def _collect(self) -> Mapping[Stream, tuple[int, int, list[float]]]:
         """Calls, errors and times since the last look, of calls that reached a model or wanted to."""
         found: dict[Stream, tuple[int, int, list[float]]] = {}
-        for key, codes, times in self._metrics.recent():
+        for key, endings, times in self._metrics.recent():
             if not key[2] and key[4] not in REFUSED:
                 continue
-            calls = sum(codes.values())
-            failed = sum(count for code, count in codes.items() if is_error(code))
+            calls = sum(endings.values())
+            failed = sum(count for (code, _), count in endings.items() if is_error(code))
             before = self._seen.get(key, (0, 0))
             self._seen[key] = (calls, failed)
             if calls < before[0]:  # unloaded, and back again

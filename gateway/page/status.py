@@ -12,6 +12,7 @@ from tensorgate.gateway.contract.engine import Engine
 from tensorgate.gateway.contract.metrics import Distribution, Gpu
 from tensorgate.gateway.contract.questions import KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
+from tensorgate.gateway.monitoring.recent_errors import RecentError, RecentErrors
 from tensorgate.gateway.monitoring.time_series import CallHistory, TimeSeries
 from tensorgate.gateway.service import Service
 
@@ -28,7 +29,9 @@ class Status:
         monitor: TimeSeries,
         about: tuple[str, str],
         titles: Mapping[str, str],
+        errors: RecentErrors,
     ) -> None:
+        self._errors = errors
         self._titles = titles
         self._service = service
         self._engine = engine
@@ -54,6 +57,7 @@ class Status:
                 for (dialect, model), calls in sorted(monitor.streams.items())
             ],
             "models": [_load(each) for each in self._engine.ask(ModelActivities())],
+            "errors": [self._error(each) for each in self._errors.read()],
             "stamp": self._stamp(),
         }
 
@@ -77,6 +81,19 @@ class Status:
         if self._service.draining:
             return "draining"
         return "ready" if self._service.ready else "not ready" if self._service.started else "loading"
+
+    def _error(self, error: RecentError) -> dict[str, Any]:
+        """Errors of one kind; times are seconds since 1970."""
+        key = error.key
+        return {
+            **key._asdict(),
+            "dialect": self._titles.get(key.dialect, key.dialect),
+            "code": key.code.name,
+            "text": error.text,
+            "since": round(error.since, 3),
+            "last": round(error.last, 3),
+            "count": error.count,
+        }
 
     def _stamp(self) -> int:
         """Changes whenever `models` would say something else."""

@@ -272,6 +272,23 @@ class Router:
             for used in [route.usage() for route in self.routes.values()]
         ]
 
+    def named(self, call: Call) -> tuple[str, int | str]:
+        """See contract.engine.Engine. A route has no version: it has not chosen one."""
+        name = call.notes.get("model") or call.args.get("model", "")
+        if name in self.routes:
+            return name, ""
+        if not self.is_public(name):
+            view = self._qualified.get(name)
+            return ("", "") if view is None else (view.name, view.version)
+        versions = self._repository.snapshot.models.get(name, NOTHING)
+        version = call.notes.get("version") or call.args.get("version")
+        label = call.notes.get("label") or call.args.get("label")
+        if label is not None:
+            version = str(self._repository.snapshot.labels[name].get(label))
+        if version is None:
+            return name, max(versions, default="")
+        return name, next((each for each in versions if str(each) == version), "")
+
     def is_public(self, name: str) -> bool:
         """Whether a model or route has this name."""
         return name in self.routes or name in self._repository.snapshot.labels

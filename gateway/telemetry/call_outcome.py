@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Endpoint
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.telemetry.call_record import CallRecord
+
+INFERENCES: Final = frozenset(
+    ("infer", "stream_infer", "generate", "generate_stream", "classify", "regress", "multi_inference")
+)
+"""The methods of calls that count as a model's although they have never reached it."""
+
+
+class FailureKind(NamedTuple):
+    """What kind of error a call ended with."""
+
+    error: str
+    """The class name of the error, "" where there is none."""
+    reason: ErrorReason
+
+
+CALLER_LEFT: Final = FailureKind("", ErrorReason.CANCELLED)
 
 
 class CallOutcome:
@@ -29,8 +45,12 @@ class CallOutcome:
     """Of what kind the call's error is: OK after the last answer, CANCELLED for a call that was ended from outside."""
     reply_code = Code.CANCELLED
     """Of what kind the caller was told that the error is."""
-    error_kind = ""
-    """The class name of the error, "" where there is none."""
+    failure = CALLER_LEFT
+    """Of what kind the error is, where `code` is not OK."""
+    error_text = ""
+    """What the error says, as far as callers may know."""
+    named: tuple[str, int | str] = ("", "")
+    """The model that a call which failed is about, by its public name, and its version; "" for what is not known."""
     counted: Any = None
     """What monitoring counts of a call that another process has answered."""
     seconds = 0.0

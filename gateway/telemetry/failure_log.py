@@ -1,7 +1,7 @@
 """What models' code raises, in the log: with its traceback, and whose request it was.
 
-A model that fails with every request must not fill the disk: of each model some failures are told at once, then some of
-every ten seconds, and how many were left out since.
+A model that fails with every request must not fill the disk: of each kind of exception in a model one is told a minute,
+and how many were left out since.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, Unknow
 
 log = logging.getLogger(__name__)
 
-BURST: Final = 5
-INTERVAL_S: Final = 10.0
+INTERVAL_S: Final = 60.0
+MAX_KINDS: Final = 1024
+"""Models with kinds of exceptions that are remembered; a model may make new ones without end."""
 
 
 @dataclass(slots=True)
-class _Window:
-    """Of one model: since when, how many were logged in it, and how many were not since the last that was."""
+class _Told:
+    """Of one kind of exception in one model: when the last was logged, and how many were not since."""
 
-    since: float
-    logged: int = 0
+    at: float
     left_out: int = 0
 
 
@@ -36,7 +36,7 @@ class FailureLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._windows: dict[str, _Window] = {}
+        self._told: dict[tuple[str, str], _Told] = {}
         self._lock = threading.Lock()
 
     def note(self, error: GatewayError, request: InferRequest) -> None:
@@ -47,10 +47,10 @@ class FailureLog:
             return
         view = request.view
         name = getattr(getattr(view, "handle", None), "name", view.name)
-        left_out = self._admit(name)
+        cause = error.__cause__
+        left_out = self._admit(name, type(error if cause is None else cause).__qualname__)
         if left_out is None:
             return
-        cause = error.__cause__
         log.error(
             "model %s version %s failed%s: %s%s",
             name,
@@ -61,20 +61,21 @@ class FailureLog:
             exc_info=None if cause is None or isinstance(cause, GatewayError) else cause,
         )
 
-    def _admit(self, model: str) -> int | None:
+    def _admit(self, model: str, kind: str) -> int | None:
         """How many were left out before this one; None if it is, too."""
         now = self._clock()
         with self._lock:
-            window = self._windows.get(model)
-            if window is None:
-                window = self._windows[model] = _Window(now)
-            if now - window.since >= INTERVAL_S:
-                window.since, window.logged = now, 0
-            if window.logged >= BURST:
-                window.left_out += 1
+            told = self._told.get((model, kind))
+            if told is None:
+                if len(self._told) >= MAX_KINDS:
+                    self._told.clear()
+                self._told[model, kind] = _Told(now)
+                return 0
+            if now - told.at < INTERVAL_S:
+                told.left_out += 1
                 return None
-            window.logged += 1
-            left_out, window.left_out = window.left_out, 0
+            left_out = told.left_out
+            told.at, told.left_out = now, 0
             return left_out
 
 

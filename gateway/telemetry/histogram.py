@@ -15,9 +15,9 @@ from tensorgate.gateway.contract.metrics import Distribution
 SECONDS: Final = (
     *(25e-6, 50e-6, 100e-6, 250e-6, 500e-6),
     *(1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
 )
-"""Bounds for the times of calls and of their stages."""
+"""Bounds for the times of calls and of their stages; what generates texts takes minutes."""
 
 
 class Histogram:
@@ -104,13 +104,14 @@ class Gathered:
 
     def settle(self) -> Any:
         """-> what was observed since the last time, as an array."""
+        if not self._waiting:
+            return _NOTHING
         with _settling:
             waiting = self._waiting
             count = len(waiting)
             values = np.frombuffer(waiting[:count])  # more may come meanwhile, but none may go
             del waiting[:count]
-            if count:
-                self._histogram.observe_all(values)
+            self._histogram.observe_all(values)
         return values
 
     def observe_often(self, value: float, count: int) -> None:
@@ -131,3 +132,4 @@ class Gathered:
 
 
 _settling: Final = threading.Lock()
+_NOTHING: Final = np.empty(0)

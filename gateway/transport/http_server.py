@@ -625,15 +625,19 @@ def _joined(reply: Reply) -> bytes | bytearray | memoryview:
     return body if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)
 
 
-def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
-    """/metrics, rendered off the loop: it takes milliseconds. `settle` goes before, on the loop."""
+def metrics_page(render: Callable[[str], tuple[bytes, str]], settle: Callable[[], None] = lambda: None) -> Page:
+    """/metrics, rendered off the loop: it takes milliseconds. `settle` goes before, on the loop; `render` takes the
+    header Accept and gives the text with its type.
+    """
 
-    async def page() -> Reply:
+    async def page(exchange: HttpExchange) -> Reply:
+        if exchange.method not in _READS:
+            return _plain(405, "Method Not Allowed")
         settle()
-        text = await asyncio.to_thread(render)
-        return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        text, content_type = await asyncio.to_thread(render, exchange.headers.get("accept", ""))
+        return Reply(text, headers={"Content-Type": content_type})
 
-    return read_only(page)
+    return page
 
 
 def dialect_metrics_page(answer: Callable[[str], Reply], settle: Callable[[], None] = lambda: None) -> Page:

@@ -98,6 +98,7 @@ class House:
             discovers=False,
             check_forward=lambda call, ref: None,
             forwarded=lambda kind, named: None,
+            named=lambda call: ("", ""),
         )
         self.metrics = MetricsCollector()
         self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))

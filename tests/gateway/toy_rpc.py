@@ -180,6 +180,7 @@ async def toy_port(
         discovers=False,
         check_forward=lambda call, ref: None,
         forwarded=lambda kind, named: None,
+        named=lambda call: ("", ""),
         names=lambda: (),
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

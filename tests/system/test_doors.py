@@ -235,6 +235,7 @@ def configuration(folder: Path) -> dict[str, Any]:
         "shared_memory": {"system": True},
         "model_control": {"mode": "explicit", "load": ["*"]},
         "access_log": {"file": str(folder / "access.log")},
+        "metrics": {"usage": True},
         "models": {
             "a": times(f"{folder}/times.py", 2),
             "b": times(f"{folder}/times.py", 3),
@@ -469,21 +470,51 @@ async def test_counters_and_the_access_log_have_every_call_once(group: Processes
     assert series.total("tensorgate_requests_total", model="counted") == calls
     assert series.total("tensorgate_request_seconds_count", model="counted") == calls
     assert series.total("tensorgate_route_requests_total", route="counted") == calls
+    assert series.total("tensorgate_usage_calls_total", model="counted", caller="") == calls
+    rows, compute_s = (
+        series.total(f"tensorgate_usage_{name}_total", model="counted") for name in ("rows", "compute_seconds")
+    )
+    assert rows == series.total("tensorgate_batch_rows_sum", model="c") == calls
+    assert 0 < compute_s < 60
     wrong = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1]}]}
     for _ in range(40):
         assert (await asyncio.to_thread(gateway.post, "/v2/models/c/infer", wrong)).status == 400
+    unknown = "/v2/models/c/versions/77/infer"  # doors do not know it, the engine has the last word
+    for _ in range(10):
+        assert (await asyncio.to_thread(gateway.post, unknown, wrong)).status == 404
+    series = await asyncio.to_thread(gateway.metrics)
+    assert (
+        series.total("tensorgate_requests_total", model="c", version="1", code="INVALID_ARGUMENT", reason="shape") == 40
+    )
+    assert series.total("tensorgate_requests_total", model="c", code="NOT_FOUND", reason="unknown_version") == 10
+    errors = (await asyncio.to_thread(gateway.get, "/overview.json")).json["errors"]
+    assert {each["reason"]: each["count"] for each in errors if each["model"] == "c"} == {
+        "shape": 40,
+        "unknown_version": 10,
+    }
 
     def entries() -> list[Any]:
         text = file.read_text()
         return [json.loads(line) for line in text.splitlines()] if text.endswith("\n") else []
 
-    await until(lambda: Counter(entry.get("model") for entry in entries())["c"] >= calls)
-    assert Counter(entry["code"] for entry in entries() if entry.get("model") == "c") == {"OK": calls}
+    await until(lambda: Counter(entry.get("model") for entry in entries())["c"] >= calls + 50)
+    assert Counter(entry["code"] for entry in entries() if entry.get("model") == "c") == {
+        "OK": calls,
+        "INVALID_ARGUMENT": 40,
+        "NOT_FOUND": 10,
+    }
 
 
 async def test_what_the_engine_answers_whole_is_told_as_any_call(group: Processes, stack: ExitStack) -> None:
     """Requests of a route with a limit of all doors together: doors pass them on undecoded."""
     gateway, file = group.gateway, group.folder / "access.log"
+
+    def entries() -> list[Any]:
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        told = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [each for each in told if each.get("route") == "limited"]
+
+    logged = len(entries())
     before = gateway.metrics()
 
     def counted(name: str, **labels: str) -> float:
@@ -499,12 +530,8 @@ async def test_what_the_engine_answers_whole_is_told_as_any_call(group: Processe
     assert counted("tensorgate_route_requests_total", route="limited") == 1
     assert counted("tensorgate_route_running", route="limited") == 0
 
-    def entry() -> Any:
-        entries = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return next((each for each in reversed(entries) if each.get("route") == "limited"), None)
-
-    await until(lambda: entry() is not None)
-    told = entry()
+    await until(lambda: len(entries()) > logged)
+    told = entries()[-1]
     assert (told["model"], told["version"], told["code"], told["rows"]) == ("gated", 1, "OK", 1)
     assert told["compute_ms"] > 0
 

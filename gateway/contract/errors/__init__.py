@@ -12,6 +12,7 @@ capacity  queues are full, deadlines pass, the model is being unloaded
 failure   the model or the gateway failed
 control   the caller may not, or may not so often; models cannot be loaded
 memory    regions of shared memory
+reasons   the closed list of why calls fail, one for each kind
 """
 
 from tensorgate.gateway.contract.errors.base import Code as Code
@@ -72,6 +73,7 @@ from tensorgate.gateway.contract.errors.model import ModelDecoupled as ModelDeco
 from tensorgate.gateway.contract.errors.model import ModelNotFound as ModelNotFound
 from tensorgate.gateway.contract.errors.model import NotOneAnswer as NotOneAnswer
 from tensorgate.gateway.contract.errors.model import SignatureNotFound as SignatureNotFound
+from tensorgate.gateway.contract.errors.reasons import ErrorReason as ErrorReason
 from tensorgate.gateway.contract.errors.sequence import SequenceBatch as SequenceBatch
 from tensorgate.gateway.contract.errors.sequence import SequenceIdMismatch as SequenceIdMismatch
 from tensorgate.gateway.contract.errors.sequence import SequenceIdMissing as SequenceIdMissing

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from tensorgate.gateway.contract.errors.reasons import ErrorReason
+
 _MAX_CAUSES: Final = 8
 
 
@@ -61,10 +63,11 @@ class GatewayError(Exception):
     """Base of all kinds.
 
     `code` is the kind's gRPC status, unless a dialect's table gives another; str() is for logs. Every dialect sends
-    `http_headers` with the error.
+    `http_headers` with the error. Every kind has an `error_reason`, and some errors one of their own.
     """
 
     code = Code.UNKNOWN
+    error_reason = ErrorReason.INTERNAL
     http_headers: Mapping[str, str] = MappingProxyType({})
     is_logged = False
     """Whether the model's own process has told the log of it, with a traceback."""
@@ -73,12 +76,15 @@ class GatewayError(Exception):
 class Worded(Exception):
     """Mixin of kinds with a finished text: every dialect sends `text` to the caller unchanged.
 
-    For errors that only their origin can describe: a dialect's about its wire format, or a model's own.
+    For errors that only their origin can describe: a dialect's about its wire format, or a model's own. `error_reason`
+    is for those whose reason is not that of their kind.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, error_reason: ErrorReason | None = None) -> None:
         super().__init__(text)
         self.text = text
+        if error_reason is not None:
+            self.error_reason = error_reason
 
 
 def text_of(error: BaseException) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tensorgate.gateway.contract.errors.base import Code, GatewayError
+from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
 
 class QueueFull(GatewayError):
     """The model's queue already has `limit` requests."""
 
     code = Code.UNAVAILABLE
+    error_reason = ErrorReason.QUEUE_FULL
 
     def __init__(self, model: str, limit: int) -> None:
         super().__init__(f"{limit} requests wait for model '{model}'")
@@ -20,6 +22,7 @@ class QueueTimeout(GatewayError):
     """The request waited in the queue longer than its timeout."""
 
     code = Code.UNAVAILABLE
+    error_reason = ErrorReason.QUEUE_TIMEOUT
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -30,6 +33,7 @@ class DeadlineExceeded(GatewayError):
     """The caller's deadline passed before the response."""
 
     code = Code.DEADLINE_EXCEEDED
+    error_reason = ErrorReason.DEADLINE
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -40,6 +44,7 @@ class ModelUnavailable(GatewayError):
     """The model is being unloaded, or the server stops."""
 
     code = Code.UNAVAILABLE
+    error_reason = ErrorReason.UNAVAILABLE
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from tensorgate.gateway.contract.errors.base import Code, GatewayError
 from tensorgate.gateway.contract.errors.message import InvalidArgument, NotFound, Unsupported
+from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
 
 class SharedMemoryDisabled(Unsupported):
     """This server does not allow shared memory of this kind."""
+
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self) -> None:
         super().__init__("shared memory is disabled")
@@ -15,6 +18,8 @@ class SharedMemoryDisabled(Unsupported):
 
 class RegionNotFound(NotFound):
     """No region has this name; `kind` is system or cuda where the caller said which, else ""."""
+
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, name: str, kind: str = "") -> None:
         super().__init__(f"no shared memory region '{name}'")
@@ -26,6 +31,7 @@ class RegionExists(InvalidArgument):
     """A region of this name is registered already."""
 
     code = Code.ALREADY_EXISTS
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, name: str) -> None:
         super().__init__(f"shared memory region '{name}' exists")
@@ -36,6 +42,7 @@ class RegionUnreachable(GatewayError):
     """No memory has this key, or the gateway may not map it."""
 
     code = Code.INTERNAL
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -46,6 +53,7 @@ class RegionInvalid(GatewayError):
     """The memory of this key is smaller than the region."""
 
     code = Code.INTERNAL
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -54,6 +62,8 @@ class RegionInvalid(GatewayError):
 
 class RegionKeyReserved(InvalidArgument):
     """The key begins with a reserved prefix."""
+
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, name: str, key: str, prefix: str) -> None:
         super().__init__(f"shared memory region '{name}' has the key '{key}', but '{prefix}' is reserved")
@@ -66,6 +76,7 @@ class RegionLimit(GatewayError):
     """`limit` regions are registered already."""
 
     code = Code.UNAVAILABLE
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} shared memory regions are registered")
@@ -75,6 +86,8 @@ class RegionLimit(GatewayError):
 class CudaMemoryUnavailable(InvalidArgument):
     """The server has no GPU whose memory could be shared."""
 
+    error_reason = ErrorReason.SHARED_MEMORY
+
     def __init__(self, name: str) -> None:
         super().__init__(f"shared memory region '{name}' is of a GPU, and there is none")
         self.name = name
@@ -82,6 +95,8 @@ class CudaMemoryUnavailable(InvalidArgument):
 
 class RegionRange(InvalidArgument):
     """A request refers to memory outside of a region."""
+
+    error_reason = ErrorReason.SHARED_MEMORY
 
     def __init__(self, name: str) -> None:
         super().__init__(f"outside of shared memory region '{name}'")
@@ -92,6 +107,7 @@ class OutputTooLarge(GatewayError):
     """An output needs `needed` bytes, but its caller gave a region of `given`."""
 
     code = Code.INTERNAL
+    error_reason = ErrorReason.TOO_LARGE
 
     def __init__(self, output: str, given: int, needed: int) -> None:
         super().__init__(f"output '{output}' needs {needed} bytes, {given} are given")

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from tensorgate.gateway.contract.errors.base import Code, GatewayError, Worded
+from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
 
 class InvalidArgument(Worded, GatewayError):
     """Something in the request is wrong, says a dialect or a user's model."""
 
     code = Code.INVALID_ARGUMENT
+    error_reason = ErrorReason.MALFORMED
 
 
 class Unsupported(Worded, GatewayError):
     """The request asks for something that this server does not support."""
 
     code = Code.UNIMPLEMENTED
+    error_reason = ErrorReason.UNSUPPORTED
 
 
 class NotFound(Worded, GatewayError):
     """Something other than a model does not exist."""
 
     code = Code.NOT_FOUND
+    error_reason = ErrorReason.NOT_FOUND
 
 
 class MalformedJson(GatewayError):
@@ -31,18 +35,22 @@ class MalformedJson(GatewayError):
     """
 
     code = Code.INVALID_ARGUMENT
+    error_reason = ErrorReason.MALFORMED
 
     def __init__(self, reason: str, offset: int | None = None, max_depth: int | None = None) -> None:
         super().__init__(f"{reason} at {offset}")
         self.reason = reason
         self.offset = offset
         self.max_depth = max_depth
+        if max_depth is not None:
+            self.error_reason = ErrorReason.TOO_DEEP
 
 
 class BodyTooLarge(GatewayError):
     """The body is (or inflates to) more than `limit` bytes."""
 
     code = Code.RESOURCE_EXHAUSTED
+    error_reason = ErrorReason.TOO_LARGE
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"body larger than {limit} bytes")
@@ -53,6 +61,7 @@ class RouteNotFound(GatewayError):
     """No endpoint has this address."""
 
     code = Code.UNIMPLEMENTED
+    error_reason = ErrorReason.UNKNOWN_ADDRESS
 
     def __init__(self, method: str, path: str) -> None:
         super().__init__(f"{method} {path}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tensorgate.gateway.contract.errors.message import InvalidArgument
+from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
 
 class SequenceIdMissing(InvalidArgument):
     """The model takes sequences only, and the request has no sequence id."""
+
+    error_reason = ErrorReason.SEQUENCE
 
     def __init__(self, model: str) -> None:
         super().__init__(f"model '{model}' takes requests of sequences only, and this one has no sequence id")
@@ -15,6 +18,8 @@ class SequenceIdMissing(InvalidArgument):
 
 class SequenceNotStarted(InvalidArgument):
     """The sequence is not active: it was not started, has ended, or was idle for too long."""
+
+    error_reason = ErrorReason.SEQUENCE
 
     def __init__(self, sequence: int | str, model: str) -> None:
         super().__init__(f"sequence {sequence} of model '{model}' has not been started")
@@ -25,6 +30,8 @@ class SequenceNotStarted(InvalidArgument):
 class SequenceBatch(InvalidArgument):
     """The request has several rows, but a step of a sequence has one."""
 
+    error_reason = ErrorReason.SEQUENCE
+
     def __init__(self, model: str) -> None:
         super().__init__(f"a request of a sequence has one row, model '{model}' takes no more at once")
         self.model = model
@@ -32,6 +39,8 @@ class SequenceBatch(InvalidArgument):
 
 class SequenceIdMismatch(InvalidArgument):
     """The model takes the sequence id as a tensor of `datatype`, which cannot hold this id."""
+
+    error_reason = ErrorReason.SEQUENCE
 
     def __init__(self, sequence: int | str, datatype: str, model: str) -> None:
         super().__init__(f"sequence id {sequence} does not fit model '{model}', which takes it as {datatype}")

@@ -16,7 +16,7 @@ from tensorgate.adapters.open_inference import KIND, proto_message
 from tensorgate.adapters.open_inference.options import OpenInferenceOptions
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract import errors
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Call, MustRelay, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest, Sequence
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import Code, GatewayError
@@ -786,3 +786,25 @@ def test_errors_that_end_a_stream(resolve: Resolve) -> None:
 def test_a_fault_of_ours_says_no_more() -> None:
     reply = STREAM.encode_error(errors.Internal(), call_of(b""))
     assert streamed(reply).error_message == "internal error"
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["whole", "by a template"])
+def test_an_answer_of_a_stream_that_another_process_reads_names_the_model(
+    make_model: Callable[..., ModelView], times: int
+) -> None:
+    """A door passes the call on unread, and has to say itself that the engine has died since."""
+    view = make_model("elsewhere", {"x": ("FP32", (-1,))}, {"y": ("FP32", (-1,))})
+    said = Request(model_name="elsewhere", inputs=[item("x", "FP32", [1])], raw_input_contents=[bytes(4)])
+    body = said.SerializeToString()
+    for _ in range(times - 1):
+        STREAM.decode(call_of(body), lambda ref: view)
+
+    def relay(ref: Any) -> ModelView:
+        raise MustRelay
+
+    call = call_of(body)
+    with pytest.raises(MustRelay):
+        STREAM.decode(call, relay)
+    call.accepted = True
+    answer = StreamResponse.FromString(STREAM.encode_error(errors.Unavailable("gone"), call).body)
+    assert (answer.error_message, answer.infer_response.model_name) == ("gone", "elsewhere")

@@ -13,7 +13,7 @@ from tensorgate.gateway.config import Config
 DEMO = Path(__file__).parents[3] / "config/demo.yaml"
 
 
-@pytest.mark.parametrize("verb", ["models", "call m 1", "health"])
+@pytest.mark.parametrize("verb", ["models", "usage", "call m 1", "health"])
 def test_an_address_that_is_none(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*verb.split(), "--url", "ftp://localhost"]) == 1
     assert capsys.readouterr().err == "--url must start with http:// or https://, found ftp://localhost\n"
@@ -37,7 +37,9 @@ def test_doors_of_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert "expected auto, or a number from 1 to 256" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["serve", "check", "plan", "schema", "ops", "models", "call", "diff", "health"])
+@pytest.mark.parametrize(
+    "verb", ["serve", "check", "plan", "schema", "ops", "models", "usage", "call", "diff", "health"]
+)
 def test_help_is_the_docstring_of_the_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([verb, "--help"])

@@ -286,7 +286,12 @@ def test_defaults(folder: Path) -> None:
             "max_concurrent_streams": 1000,
             "timeouts": {"idle_seconds": 75, "head_seconds": 30, "body_seconds": 60, "answer_seconds": 300},
         },
-        "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
+        "metrics": {
+            "triton_names": True,
+            "tf_serving_path": "/monitoring/prometheus/metrics",
+            "stages": ["decode", "queue", "preprocess", "infer", "postprocess", "encode"],
+            "usage": False,
+        },
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "access_log": None,
         "request_ids": False,

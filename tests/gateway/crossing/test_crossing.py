@@ -36,6 +36,7 @@ from tensorgate.gateway.crossing.messages import (
     Asked,
     Block,
     Cancel,
+    CountedError,
     Credit,
     End,
     Ended,
@@ -140,7 +141,7 @@ class Host:
         if message.dialect == "bug":
             raise ZeroDivisionError
         door.send(RelayReply(message.call, (door.channel.writer.data(body),), 200, {}, 0, "", False))
-        door.send(RelayEnd(message.call, 0, 0, "", "", "", 0, 0.0))
+        door.send(RelayEnd(message.call, 0, 0, "", "cancelled", "", "", "", None, 0.0))
 
     def observed(self, door: int, message: Observed) -> None:
         if any(len(each.took) % 8 for each in message.series):
@@ -383,7 +384,7 @@ def submit(call: int, **more: Any) -> Submit:
 
 
 def observed(**more: Any) -> Observed:
-    said: dict[str, Any] = {"settle": 0, "series": (), "refused": {}, "ended": (), "listeners": ()}
+    said: dict[str, Any] = {"settle": 0, "series": (), "errors": (), "ended": (), "listeners": ()}
     return Observed(**(said | {"lines": (0, 0, 0, 0), "routes": (), "routes_running": ()} | more))
 
 
@@ -492,6 +493,7 @@ def test_fuzzed(tmp_path: Path, seed: int) -> None:
         block = Block(chance.choice([0, 4096, -1, 2**62]), size, chance.choice([number, 1]))
         data = chance.choice([bytes(size), block])
         ended = Ended("x", "m", "infer", "http", chance.choice([0, 99]), 0.1, -1.0, -1)
+        key = ("x", "http", "m", "1", "infer", chance.choice([3, 99]), chance.choice(["dtype", "bad luck"]))
         return chance.choice(
             [
                 submit(call, inputs=(tensor((size // 4,), data),), deadline=chance.choice([None, 1e300, 5.0])),
@@ -500,7 +502,7 @@ def test_fuzzed(tmp_path: Path, seed: int) -> None:
                 Credit(call, chance.choice([1, -1, 2**63])),
                 relay(call, body=data),
                 Seen(number),
-                observed(ended=(ended,), refused={"x": chance.choice([1, -1])}),
+                observed(ended=(ended,), errors=(CountedError(key, "no", 1.0, 2.0, chance.choice([1, -1])),)),
                 Release((chance.choice([1, number]),)),
             ]
         )
@@ -541,12 +543,17 @@ ENGINE_LIES = {
     "no such code": Failure(1, "ModelFailed", "", {"code": 77}),
     "no such code of a reply": RelayReply(2, (b"",), 200, {}, 99, "", False),
     "a reply from nowhere": RelayReply(2, (Block(-5, 1, 1),), 200, {}, 0, "", False),
-    "no such end": RelayEnd(2, 99, 0, "", "", "", 0, 0.0),
+    "no such end": RelayEnd(2, 99, 0, "", "cancelled", "", "", "", None, 0.0),
+    "no such reason": RelayEnd(2, 0, 0, "", "bad luck", "", "", "", None, 0.0),
+    "no such reason of an error": Failure(1, "ModelFailed", "", {"error_reason": "bad luck"}),
     "a ticket that is not out": Release((5, 5)),
 }
 ENGINE_ODD = {
     "answers to nobody": (Answer(99, (tensor(),), {}, True, {}, ()), End(99), Stale(-1)),
-    "ends for nobody": (RelayEnd(98, 0, 0, "", "", "", 0, 0.0), RelayReply(97, (b"",), 200, {}, 0, "", False)),
+    "ends for nobody": (
+        RelayEnd(98, 0, 0, "", "cancelled", "", "", "", None, 0.0),
+        RelayReply(97, (b"",), 200, {}, 0, "", False),
+    ),
     "settles": (Settle(2**63),),
     "an answer twice": (Answer(99, (), {}, True, {}, ()), Answer(99, (), {}, True, {}, ())),
 }

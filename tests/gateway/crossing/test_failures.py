@@ -22,6 +22,7 @@ VALUES: Mapping[str, Any] = {
     "float": 2.5,
     "bool": True,
     "int | None": 3,
+    "ErrorReason | None": errors.ErrorReason.UPSTREAM,
     "int | str": "s1",
     "tuple[str, ...]": ("a", "b"),
     "tuple[int, ...]": (2, -1),

@@ -20,11 +20,11 @@ from tensorgate.gateway.config import AccessLogConfig
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Endpoint
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.files import FileRef
 from tensorgate.gateway.monitoring import access_log
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import CALLER_LEFT, CallOutcome, FailureKind
 from tensorgate.gateway.telemetry.call_record import CallRecord
 
 TARGET = "/v2/models/m/infer"
@@ -75,14 +75,18 @@ def end(log: AccessLog, request_id: str) -> None:
 
 
 def written(
-    called: tuple[Call, CallRecord], code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any
+    called: tuple[Call, CallRecord],
+    code: Code = Code.OK,
+    failure: FailureKind = CALLER_LEFT,
+    seconds: float = 0.0125,
+    **config: Any,
 ) -> Lines:
     lines = Lines()
     log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
     call, call_record = called
     call.request_id = "r-1"
     outcome = outcome_of(call, call_record)
-    outcome.code, outcome.error_kind, outcome.seconds = code, kind, seconds
+    outcome.code, outcome.failure, outcome.seconds = code, failure, seconds
     log.end(outcome)
     assert outcome.call_record is None
     log.flush()
@@ -120,8 +124,8 @@ def test_a_line_says_what_became_of_a_call(make_model: Callable[..., ModelView])
 
 
 def test_a_call_that_reached_no_model_says_why() -> None:
-    (line,) = written(trail_of(), Code.NOT_FOUND, "ModelNotFound")
-    assert (line["code"], line["error"]) == ("NOT_FOUND", "ModelNotFound")
+    (line,) = written(trail_of(), Code.NOT_FOUND, FailureKind("ModelNotFound", ErrorReason.UNKNOWN_MODEL))
+    assert (line["code"], line["error"], line["reason"]) == ("NOT_FOUND", "ModelNotFound", "unknown_model")
     assert not {"model", "rows", "queue_ms"} & set(line)
 
 
@@ -146,7 +150,7 @@ def test_nobody_writes_a_line_of_their_own(evil: str, make_model: Callable[..., 
     ],
 )
 def test_which_calls_leave_a_line(config: Mapping[str, Any], code: Code, seconds: float, expected: int) -> None:
-    assert len(written(trail_of(), code, "", seconds, **config)) == expected
+    assert len(written(trail_of(), code, CALLER_LEFT, seconds, **config)) == expected
 
 
 def test_of_a_share_about_as_many_leave_one() -> None:

@@ -9,16 +9,18 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.metrics import CallMetrics
 from tensorgate.gateway.crossing.frames import FrameReader, add_frame
 from tensorgate.gateway.crossing.messages import Observed, Series
 from tensorgate.gateway.monitoring import door_metrics
 from tensorgate.gateway.monitoring.call_counters import CallCounters, CountedModel
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics, DoorsObserved
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.monitoring.metrics import MetricsCollector, note_traced
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.histogram import SECONDS, Histogram, Merger
 
 
@@ -29,9 +31,9 @@ def keys(observed: Observed) -> list[tuple[str, str]]:
 def test_series_of_unloaded_versions_end_once_they_were_taken_over() -> None:
     door = DoorMetrics({}, lambda name: True, None)
     for model, version in (("m", 1), ("m", 2), ("r", 2), ("", "")):
-        door.calls["v2", "http", model, version, "infer"].failed(Code.NOT_FOUND, 0.5)
+        door.calls["v2", "http", model, version, "infer"].failed(Code.NOT_FOUND, ErrorReason.UNKNOWN_MODEL, 0.5)
     door.keep({("m", "2")}, ["r"])
-    door.calls["v2", "http", "m", 1, "infer"].failed(Code.NOT_FOUND, 0.5)
+    door.calls["v2", "http", "m", 1, "infer"].failed(Code.NOT_FOUND, ErrorReason.UNKNOWN_MODEL, 0.5)
     assert keys(door.take(0)) == [("m", "1"), ("m", "2"), ("r", "2"), ("", "")]
     assert set(door._every) == {("v2", "http", *key, "infer") for key in (("m", "2"), ("r", "2"), ("", ""))}
     assert not door.calls
@@ -60,7 +62,7 @@ class Sums:
 def observed(*series: tuple[str, str], running: Sequence[tuple[str, int]] = ()) -> Observed:
     some = np.ones(1).tobytes()
     kinds = tuple(Series("v2", "http", *key, "infer", some, some, b"", b"", ()) for key in series)
-    return Observed(0, kinds, {}, (), (), (0, 0, 0, 0), (), tuple(running))
+    return Observed(0, kinds, (), (), (), (0, 0, 0, 0), (), tuple(running))
 
 
 def test_what_is_told_of_an_unloaded_version_revives_nothing() -> None:
@@ -85,7 +87,7 @@ def test_requests_of_routes_that_are_on_their_way_add_up_until_a_door_has_gone()
 def test_series_without_a_model_are_told_of_in_any_case(version: str) -> None:
     door = DoorMetrics({}, lambda name: True, None)
     door.keep(set(), [])
-    door.calls["v2", "http", "", version, "infer"].failed(Code.NOT_FOUND, 0.5)
+    door.calls["v2", "http", "", version, "infer"].failed(Code.NOT_FOUND, ErrorReason.UNKNOWN_MODEL, 0.5)
     assert keys(door.take(0)) == [("", version)]
     assert len(door._every) == 1
 
@@ -107,7 +109,7 @@ def sums_of(engine: MetricsCollector) -> dict[Any, Any]:
     engine.settle()
     found: dict[Any, Any] = {
         (sample.name, *sample.labels.values()): round(sample.value, 6)
-        for family in engine.collect()
+        for family in text_string_to_metric_families(engine.render().decode())
         for sample in family.samples
         if "request" in sample.name or "stage" in sample.name
     }
@@ -140,7 +142,7 @@ def test_what_piles_up_is_merged_and_counts_as_if_it_was_not(monkeypatch: pytest
                 series.decoded(seconds / 4)
                 series.encoded(seconds / 8)
                 if code:
-                    series.failed(code, seconds)
+                    series.failed(code, ErrorReason.UNKNOWN_MODEL, seconds)
                 else:
                     series.took(seconds)
                     series.ran(seconds / 2)
@@ -161,6 +163,24 @@ def test_what_piles_up_is_merged_and_counts_as_if_it_was_not(monkeypatch: pytest
     each, merged = map(sums_of, engines)
     assert merged == each
     assert len(doors[1].take(0).series) == 0
+
+
+def test_exemplars_go_to_the_engine_once() -> None:
+    door, engine = DoorMetrics({}, lambda name: True, None), MetricsCollector()
+    outcome = CallOutcome()
+    endpoint, view = SimpleNamespace(method="infer"), SimpleNamespace(name="m", version=1)
+    call: Any = SimpleNamespace(dialect="v2", transport="http")
+    outcome.endpoint, outcome.call, outcome.seconds = cast("Any", endpoint), call, 2.0
+    record = CallRecord()
+    record.view, record.trace_id = cast("Any", view), "0af7"
+    note_traced(door.calls, outcome, record)
+    assert not door.calls, "a call that was not counted has no series"
+    door.calls["v2", "http", "m", 1, "infer"].took(2.0)
+    note_traced(door.calls, outcome, record)
+    said = door.take(0)
+    DoorsObserved(engine).add(1, said)
+    assert b'le="2.5"} 1.0 # {trace_id="0af7"} 2.0 ' in engine.render(openmetrics=True)
+    assert door.calls["v2", "http", "m", 1, "infer"].exemplars == {}
 
 
 def test_little_is_kept_one_by_one() -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.monitoring.log_lines import Lines
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_outcome import CALLER_LEFT, CallOutcome, FailureKind
 from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.request_id import is_valid
 
@@ -186,6 +186,7 @@ class View:
 
 
 VIEW, OTHER = View("m"), View("other")
+FULL = FailureKind("QueueFull", ErrorReason.QUEUE_FULL)
 
 
 def ended(
@@ -193,13 +194,13 @@ def ended(
     call_record: CallRecord | None,
     question: Any = None,
     code: Code = Code.OK,
-    kind: str = "",
+    failure: FailureKind = CALLER_LEFT,
     seconds: float = 0.0,
 ) -> CallOutcome:
     endpoint: Any = SimpleNamespace(method="infer")
     outcome = CallOutcome()
     outcome.endpoint, outcome.call, outcome.call_record = endpoint, call, call_record
-    outcome.question, outcome.code, outcome.error_kind, outcome.seconds = question, code, kind, seconds
+    outcome.question, outcome.code, outcome.failure, outcome.seconds = question, code, failure, seconds
     return outcome
 
 
@@ -227,13 +228,13 @@ def test_a_line_of_a_call(
     call_record.replied(Reply([b"1234", b"56"], http_status=503))
     call_record.ran(2, 8, 1.0, 1.5, 1.75)
     before = time.time()
-    outcome = ended(called, call_record, question, Code.UNAVAILABLE, "QueueFull", 0.0125)
+    outcome = ended(called, call_record, question, Code.UNAVAILABLE, FULL, 0.0125)
     assert lines.end(outcome) == 1
     assert outcome.call_record is None
     line = json.loads(lines.take()[0])
     said, after = datetime.fromisoformat(line.pop("time")).timestamp(), time.time()
     assert int(before * 1e3) / 1e3 - 1e-3 <= said <= after
-    key = [model, listener, "plain", "http", "infer", "UNAVAILABLE", "QueueFull", 503, "10.0.0.7", caller]
+    key = [model or ["", ""], listener, "plain", "http", "infer", "UNAVAILABLE", [*FULL], 503, "10.0.0.7", caller]
     ran = {"rows": 2, "batch_rows": 8, "queue_ms": 500.0, "compute_ms": 250.0}
     assert line == {
         "request_id": "r-1",

@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 import pytest
 import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from waiting import until
 
 from tensorgate.adapters.protobuf import messages as pb
@@ -321,23 +322,32 @@ async def test_a_collector_that_is_not_there_holds_up_nobody(make: Make) -> None
 # ------------------------------------------------------------------------------------------------------------- metrics
 
 
-async def test_who_is_turned_away_is_counted_by_reason(make: Make) -> None:
-    house = await make(limits={"max_body_bytes": 1000, "max_json_depth": 5})
-    await house.infer("full")
-    async with house.http.post(f"{house.url}/v2/models/echo/infer", data=bytes(2000)) as answer:
-        assert answer.status == 400
-    async with house.http.post(f"{house.url}/v2/models/echo/infer", data=b"[" * 50 + b"]" * 50) as answer:
-        assert answer.status == 400
-    found = await house.series()
-    reasons = {
-        name.split('"')[1]: value for name, value in found.items() if name.startswith("tensorgate_rejected_requests")
-    }
-    assert {reason: value for reason, value in reasons.items() if value} == {
-        "queue_full": 1,
-        "body_too_large": 1,
-        "depth": 1,
-    }
-    assert {"draining", "unauthenticated", "rate_limited", "queue_timeout"} <= set(reasons)
+async def test_traced_calls_are_exemplars_where_the_scraper_asks_for_openmetrics(
+    make: Make, collector: Collector
+) -> None:
+    house = await make(opentelemetry=collector.config(0.0))
+    await house.infer("echo")
+    await house.infer("echo", headers=TRACED)
+    await house.infer("echo", 0.3, headers=TRACED)
+    await house.infer("nobody", headers=TRACED)
+
+    async def text(accept: str) -> str:
+        async with house.http.get(f"{house.url}/metrics", headers={"Accept": accept}) as answer:
+            assert answer.content_type == (accept.partition(";")[0] or "text/plain")
+            return await answer.text()
+
+    assert TRACE not in await text("text/plain")
+    families: Any = text_string_to_metric_families(await text("application/openmetrics-text"))  # type: ignore[no-untyped-call]
+    found = [
+        (sample.labels["model"], float(sample.labels["le"]), sample.exemplar)
+        for family in families
+        for sample in family.samples
+        if sample.exemplar
+    ]
+    assert sorted(model for model, _, _ in found) == ["", "echo", "echo"]
+    assert all(exemplar.labels == {"trace_id": TRACE} for _, _, exemplar in found)
+    assert all(exemplar.value <= bound for _, bound, exemplar in found)
+    assert max(exemplar.value for _, _, exemplar in found) >= 0.3
 
 
 async def test_what_passes_through_a_port(make: Make) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tensorgate.adapters.grps.monitor import decode_series, encode_series
 from tensorgate.gateway.contract.call import Call
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
 from tensorgate.gateway.monitoring.metrics import MAX_RECENT, MetricsCollector, RequestKey
 from tensorgate.gateway.monitoring.time_series import RECENT_SECONDS, TimeSeries, Trend
@@ -24,7 +24,7 @@ def count(metrics: MetricsCollector, key: RequestKey, code: Code, seconds: float
     """One call that is over."""
     calls = metrics.calls[key]
     if code:
-        calls.failed(code, seconds)
+        calls.failed(code, ErrorReason.INTERNAL, seconds)
     else:
         calls.took(seconds)
 

@@ -10,6 +10,7 @@ from tensorgate.adapters.open_inference.metrics import render
 from tensorgate.gateway.contract.execution import Traffic
 from tensorgate.gateway.contract.metrics import EngineStatistics, Gpu
 from tensorgate.gateway.models.meters import Meters, model_counts
+from tensorgate.gateway.monitoring.exposition import exposition
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
@@ -165,6 +166,23 @@ def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
     assert b"nv_" not in MetricsCollector(engine).render()
 
 
+def test_hundreds_of_idle_models_are_little_text() -> None:
+    meters, models = Meters(), [model(f"quite_a_usual_name_{number:03}") for number in range(300)]
+    for each in models:
+        each.counters = meters.meter(each.name, 1).counters
+
+    class Loaded(Engine):
+        def statistics(self) -> EngineStatistics:
+            return EngineStatistics(super().statistics().models, meters.distributions())
+
+    engine = Loaded(*models)
+    metrics = MetricsCollector(engine, end=lambda: render(ServerCounter(engine.statistics).read()))
+    for openmetrics in (False, True):
+        assert len(metrics.render(openmetrics=openmetrics)) < 500_000
+    names = {line.split(b"{")[0] for line in metrics.render().splitlines() if line.startswith(b"tensorgate_")}
+    assert names == {b"tensorgate_queued_requests", b"tensorgate_model_load_seconds"}
+
+
 def test_a_new_load_begins_at_nothing() -> None:
     meters = Meters()
     first = meters.meter("m", 1)
@@ -177,8 +195,11 @@ def test_gpus_under_our_own_names() -> None:
         Gpu("cuda:0", "GPU-0", "H200", 1000, 300),
         Gpu("cuda:1", "GPU-1", "H200", 1000, 400, 0.5, 300.0, 700.0, 9.0, 55.0),
     ]
+    text = exposition(gpu_families(gpus)).decode()
     found = {
-        (sample.name, sample.labels["device"]): sample.value for each in gpu_families(gpus) for sample in each.samples
+        (sample.name, sample.labels["device"]): sample.value
+        for each in text_string_to_metric_families(text)
+        for sample in each.samples
     }
     assert found == {
         ("tensorgate_gpu_memory_bytes", "cuda:0"): 1000,

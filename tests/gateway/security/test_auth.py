@@ -93,6 +93,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
         discovers=False,
         check_forward=lambda call, ref: None,
         forwarded=lambda kind, named: None,
+        named=lambda call: ("", ""),
         names=tuple,
     )
     service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))

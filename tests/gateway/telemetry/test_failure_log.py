@@ -20,7 +20,7 @@ from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed, OutputRows, Unknown
-from tensorgate.gateway.telemetry.failure_log import BURST, FAILURES, INTERVAL_S, FailureLog
+from tensorgate.gateway.telemetry.failure_log import FAILURES, INTERVAL_S, MAX_KINDS, FailureLog
 
 MODELS = """
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -131,7 +131,7 @@ class House:
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     """What other tests have failed does not count."""
-    FAILURES._windows.clear()
+    FAILURES._told.clear()
 
 
 @pytest.fixture
@@ -181,26 +181,39 @@ async def test_what_is_a_failure_of_the_model(
     assert [record.getMessage().partition("i7': ")[2] for record in failures(caplog)] == said
 
 
-def test_of_many_failures_some_are_told_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_many_failures_one_a_minute_is_told_of_each_kind_and_the_rest_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     now = [100.0]
     log = FailureLog(lambda: now[0])
 
-    def fail(model: str = "m", times: int = 1) -> list[str]:
+    def fail(model: str = "m", times: int = 1, cause: Exception | None = None) -> list[str]:
         caplog.clear()
         view: Any = SimpleNamespace(name=model, version=3)
         for _ in range(times):
-            log.note(ModelFailed("no"), InferRequest(view, {}))
+            error = ModelFailed("no")
+            error.__cause__ = cause
+            log.note(error, InferRequest(view, {}))
         return [record.getMessage() for record in failures(caplog)]
 
-    assert fail(times=BURST + 20) == ["model m version 3 failed: no"] * BURST
+    assert fail(times=21) == ["model m version 3 failed: no"]
     assert fail("other") == ["model other version 3 failed: no"]
+    assert fail(cause=KeyError("x"), times=3) == ["model m version 3 failed: no"]
     now[0] += INTERVAL_S - 0.1
     assert fail() == []
     now[0] += 0.2
-    assert fail(times=2) == [
-        "model m version 3 failed: no (21 more since the last were left out)",
-        "model m version 3 failed: no",
-    ]
+    assert fail(times=2) == ["model m version 3 failed: no (21 more since the last were left out)"]
+    assert fail(cause=KeyError("x")) == ["model m version 3 failed: no (2 more since the last were left out)"]
+
+
+def test_kinds_without_end_are_not_remembered_without_end() -> None:
+    log = FailureLog()
+    view: Any = SimpleNamespace(name="m", version=3)
+    for number in range(MAX_KINDS + 5):
+        error = ModelFailed("no")
+        error.__cause__ = type(f"Error{number}", (Exception,), {})()
+        log.note(error, InferRequest(view, {}))
+    assert len(log._told) == 5
 
 
 def test_what_is_the_callers_fault_is_not_the_models(caplog: pytest.LogCaptureFixture) -> None:
@@ -234,6 +247,9 @@ async def test_callers_may_be_told_no_more_than_that_it_failed(house: House, cap
         assert (NEUTRAL in text, "secret" in text) == (True, False), text
     assert await house.infer("plain", 7) == (400, '{"error":"seven is refused"}'), "what the class says to its callers"
     assert any("secret" in record.getMessage() for record in failures(caplog))
+    async with house.http.get("/overview.json") as answer:
+        text = await answer.text()
+    assert (NEUTRAL in text, "secret" in text) == (True, False)
 
 
 async def test_callers_are_told_what_the_class_said(house: House) -> None:

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.monitoring.metrics import CallSeries, CodecTimes, MetricsCollector
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Histogram
 
@@ -45,8 +45,8 @@ def test_calls_that_fail_are_no_others() -> None:
     calls = CallSeries(CodecTimes())
     for _ in range(3):
         calls.took(0.5)
-    calls.failed(Code.INTERNAL, 2.0)
-    assert calls.codes() == {Code.OK: 3, Code.INTERNAL: 1}
+    calls.failed(Code.INTERNAL, ErrorReason.MODEL_RAISED, 2.0)
+    assert calls.endings() == {(Code.OK, None): 3, (Code.INTERNAL, ErrorReason.MODEL_RAISED): 1}
     assert calls.seconds().sum == 3.5
     assert sorted(calls.recent()) == [0.5, 0.5, 0.5, 2.0]
     assert calls.recent() == []

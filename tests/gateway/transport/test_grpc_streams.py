@@ -140,6 +140,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         discovers=False,
         check_forward=lambda call, ref: None,
         forwarded=lambda kind, named: None,
+        named=lambda call: ("", ""),
         names=lambda: tuple(views),
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))

@@ -86,13 +86,16 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
         return (VersionStatus(1, "AVAILABLE"),)
 
     config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
-    repository: Any = SimpleNamespace(all_available=lambda: True, statuses=statuses)
+    repository: Any = SimpleNamespace(
+        all_available=lambda: True, statuses=statuses, snapshot=SimpleNamespace(models={})
+    )
     router: Any = SimpleNamespace(
         resolve=resolve,
         resolver=lambda call: None,
         discovers=False,
         check_forward=lambda call, ref: None,
         forwarded=lambda kind, named: None,
+        named=lambda call: ("", ""),
         names=lambda: ("m",),
         models_behind=lambda n: [n],
     )

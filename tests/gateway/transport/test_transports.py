@@ -192,6 +192,7 @@ class House:
             discovers=False,
             check_forward=lambda call, ref: None,
             forwarded=lambda kind, named: None,
+            named=lambda call: ("", ""),
             names=lambda: ("m",),
         )
         self.watch = Watching()
@@ -232,7 +233,7 @@ async def house(make_model: Callable[..., ModelView], fast_path: bool) -> AsyncI
     other = make_dialect()
     dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view: None)]
     pages = {
-        "/metrics": metrics_page(house.metrics.render),
+        "/metrics": metrics_page(house.metrics.page),
         "/readyz": probe_page(lambda: house.service.ready),
         "/plain/metrics": dialect_metrics_page(lambda target: OWN_METRICS.calls.answer(target, ())),
     }

@@ -1,0 +1,68 @@
+"""Why calls fail, in one closed list: the label `reason` of metrics, the access log and the list of recent errors.
+
+A class of errors names its reason; an error of a finished text may have one of its own. Words never change their
+meaning: alerts are made of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorReason(StrEnum):
+    """The callers' faults first, then those of who runs models and gateway."""
+
+    MALFORMED = "malformed"
+    """The message cannot be read, or says what its protocol forbids."""
+    TOO_DEEP = "too_deep"
+    """JSON nests deeper than allowed."""
+    TOO_LARGE = "too_large"
+    """The body, the batch or an output is larger than allowed."""
+    UNKNOWN_ADDRESS = "unknown_address"
+    """No endpoint has this path, or not for this method."""
+    UNKNOWN_MODEL = "unknown_model"
+    UNKNOWN_VERSION = "unknown_version"
+    """The model has no such version or label."""
+    UNKNOWN_SIGNATURE = "unknown_signature"
+    UNKNOWN_INPUT = "unknown_input"
+    MISSING_INPUT = "missing_input"
+    UNKNOWN_OUTPUT = "unknown_output"
+    DTYPE = "dtype"
+    """A tensor's elements are not of the type that the model takes."""
+    SHAPE = "shape"
+    """A tensor's shape does not fit the model, its own data or the other tensors."""
+    SEQUENCE = "sequence"
+    """The request does not fit its sequence."""
+    SHARED_MEMORY = "shared_memory"
+    """A region of shared memory is unknown, cannot be mapped or does not fit."""
+    UNSUPPORTED = "unsupported"
+    """The request asks for what this server, or this model, does not do."""
+    NOT_FOUND = "not_found"
+    """Something other than a model does not exist."""
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    """The caller may not use the model, or not change the server's state."""
+    RATE = "rate"
+    """The caller has reached a limit."""
+    CANCELLED = "cancelled"
+    """Nobody waited any more."""
+    DEADLINE = "deadline"
+    """The caller's deadline passed."""
+    MODEL_REFUSED = "model_refused"
+    """The model's own code, or the server behind it, answers the request with an error of its choice."""
+    MODEL_RAISED = "model_raised"
+    """The model's code raised, or gave what cannot be its answer."""
+    UPSTREAM = "upstream"
+    """The server behind a remote model failed, or cannot be reached."""
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    """The request waited longer than its queue allows."""
+    UNAVAILABLE = "unavailable"
+    """The model is known, and does not serve: it is being loaded, replaced or unloaded, or says so itself."""
+    DRAINING = "draining"
+    """The server stops."""
+    OUT_OF_MEMORY = "out_of_memory"
+    LOAD_FAILED = "load_failed"
+    """A change of the served models failed."""
+    INTERNAL = "internal"
+    """A fault of the gateway."""
