@@ -376,8 +376,9 @@ def _serve(options: argparse.Namespace) -> int:
       tensorgate serve digits=models/net.onnx scorer.py:Scorer --write-config gateway.yaml
       tensorgate serve --model-repository models
     """
-    # The kernel ignores signals to process 1, a container's, for which the process has no handler.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # The kernel ignores signals to process 1, a container's, for which the process has no handler. Until there is
+    # something to undo, none of them may be lost in a callback that swallows exceptions.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     from tensorgate.gateway import app
     from tensorgate.gateway.cli import serving
     from tensorgate.gateway.contract import shortcuts
@@ -399,6 +400,7 @@ def _serve(options: argparse.Namespace) -> int:
         _write_config(options)
     read = partial(_read, options, kinds)
     config = read() if role is None else read(role.configuration())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     app.tune_process()
     return serving.serve(config, kinds, _print_line, read, role)
 

@@ -278,7 +278,8 @@ def test_declared_models(folder: Path) -> None:
           d: {backend: remote, upstream: {dialect: open_inference, address: "nowhere:1"}}
         """
     assert check(folder, text) == [
-        "2:3: models.a: a python model needs its inputs and outputs declared: the class does not tell them",
+        "2:3: models.a: a python model needs its inputs and outputs declared, for the class does not tell them: "
+        "inputs: [{name: x, datatype: FP32, shape: [-1]}], and outputs likewise",
         "8:19: models.b.postprocess[0]: argmax: there is no tensor 'x' at this point, but y",
         "14:5: models.c.preprocess: this backend takes requests as they are: preprocess and postprocess have no place "
         "here",
