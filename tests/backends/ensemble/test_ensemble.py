@@ -329,3 +329,34 @@ async def test_a_step_that_would_wait_for_itself_is_refused(
     with pytest.raises(ModelFailed, match=text):
         [answer async for answer in ensemble.infer(request.inputs, ("y",), [request])]
     assert not part.asked
+
+
+SPLIT = (
+    step("double", {"a": "x"}, {"c": "half"}),
+    step("add", {"a": "half"}, {"c": "sum"}),
+    step("report", {"a": "half"}, {"c": "seen"}),
+    step("triple", {"a": "x"}, {"c": "other"}),
+)
+"""Two outputs; `report` gives what nobody takes."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ran"),
+    [
+        (("sum", "other"), {"double", "add", "report", "triple"}),
+        (("sum",), {"double", "add", "report"}),
+        (("other",), {"double", "report", "triple"}),
+    ],
+)
+async def test_steps_of_outputs_that_nobody_wants_do_not_run(
+    build: Any, run: Any, wanted: tuple[str, ...], ran: set[str]
+) -> None:
+    """Triton: L0_simple_ensemble, test_ensemble_add_sub_one_output. Two steps in a row are left out, too."""
+    parts = {name: Part(double) for name in ("double", "add", "report", "triple")}
+    ensemble = build(list(SPLIT), parts, outputs=("sum", "other"))
+    (answer,) = await run(ensemble, *wanted, x=[[1, 2]])
+    assert answer.keys() == set(wanted)
+    assert {name for name, part in parts.items() if part.asked} == ran
+    chain = {name: Part(double) for name in ("double", "add", "triple")}
+    await run(build([SPLIT[0], SPLIT[1], SPLIT[3]], chain, outputs=("sum", "other")), "other", x=[[1, 2]])
+    assert [len(part.asked) for part in chain.values()] == [0, 0, 1]
