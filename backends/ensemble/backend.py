@@ -278,6 +278,7 @@ class EnsembleBackend(Backend):
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
+            queue_timeout_us=request.queue_timeout_us,
             stream=request.stream,
             into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
             on_device=stays,

@@ -6,23 +6,30 @@ IDENTITY = """
 import json
 import time
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
     def initialize(self, args):
-        parameters = json.loads(args["model_config"]).get("parameters", {})
+        config = json.loads(args["model_config"])
+        self.outputs = [output["name"] for output in config["output"]]
+        parameters = config.get("parameters", {})
         self.delay_s = int(parameters.get("execute_delay_ms", {"string_value": "0"})["string_value"]) / 1000
 
     def execute(self, requests):
         time.sleep(self.delay_s)
         answers = []
         for request in requests:
-            tensors = [pb_utils.Tensor(each.name().replace("IN", "OUT"), each.as_numpy()) for each in request.inputs()]
+            arrays = {each.name().replace("IN", "OUT"): each.as_numpy() for each in request.inputs()}
+            zeros = np.zeros_like(next(iter(arrays.values())))
+            tensors = [pb_utils.Tensor(name, arrays.get(name, zeros)) for name in self.outputs]
             answers.append(pb_utils.InferenceResponse(tensors))
         return answers
 """
-"""Triton's backend `identity`: INPUT0, INPUT1… given back as OUTPUT0, OUTPUT1…, after `execute_delay_ms`."""
+"""Triton's backend `identity`: INPUT0, INPUT1… given back as OUTPUT0, OUTPUT1…, after `execute_delay_ms`; zeros for an
+input that is not there.
+"""
 
 REPEAT = """
 import json

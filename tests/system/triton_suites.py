@@ -166,7 +166,25 @@ class Written:
             (folder / "model.py").write_text(self.model)
 
 
-Model = Copied | OnnxIdentity | OnnxAddSub | Written
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Triton's Python model that sums a sequence up, configured as its generator configures the ONNX one."""
+
+    name: str
+    control: str
+    """int32 or bool"""
+
+    def write(self, checkouts: Path, repository: Path) -> None:
+        source = (checkouts / QA / "python_models/sequence_int32/model.py").read_text()
+        config = (
+            'backend: "python"\nmax_batch_size: 0\ninput [ { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+            'output [ { name: "OUTPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+            "instance_group [ { kind: KIND_CPU count: 4 } ]" + SEQUENCE_CONTROLS.replace("TYPE", self.control)
+        )
+        Written(self.name, config, source).write(checkouts, repository)
+
+
+Model = Copied | OnnxIdentity | OnnxAddSub | Written | Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +362,47 @@ def identity(name: str, datatype: str, dims: int, max_batch_size: int, *more: st
     delay = f'parameters {{ key: "execute_delay_ms" value: {{ string_value: "{delay_ms}" }} }}'
     head = f'backend: "python"\nmax_batch_size: {max_batch_size}\ninstance_group [ {{ count: 1 kind: KIND_CPU }} ]'
     return Written(name, "\n".join([head, *tensors, delay, *more]), IDENTITY)
+
+
+WAIT = "max_queue_delay_microseconds: 100000"
+LONG = "max_queue_delay_microseconds: 10000000"
+PREFERRED = "preferred_batch_size: [ 4, 8 ]"
+SEQUENCE_CONTROLS = """
+sequence_batching {
+  max_sequence_idle_microseconds: 5000000
+  control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START TYPE_false_true: [ 0, 1 ] } ] },
+    { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY TYPE_false_true: [ 0, 1 ] } ] }
+  ]
+}
+"""
+
+
+def sequence_models() -> tuple[Sums, ...]:
+    """What test.sh makes of Triton's Python model of sequences, without batches on four instances."""
+    return tuple(Sums(f"python_nobatch_sequence_{kind}", kind) for kind in ("int32", "bool"))
+
+
+def delayed(name: str, batching: str = "") -> Copied:
+    """An identity of L0_metrics, which takes two seconds a run."""
+    return Copied(f"{QA}/L0_metrics/identity_delay", name, append=batching, **BACKEND_IDENTITY)
+
+
+def model_queue(test: str, batching: str, delay_ms: int = 0, differs: str = "") -> Suite:
+    """One test of L0_model_queue, which has models of its own."""
+    zero = identity(
+        "custom_zero_1_float32", "TYPE_FP32", -1, 32, f"dynamic_batching {{ {batching} }}", delay_ms=delay_ms
+    )
+    return Suite(
+        f"L0_model_queue {test}",
+        "L0_model_queue",
+        "model_queue_test",
+        1,
+        (zero, *there("L0_model_queue", "ensemble_zero_1_float32")),
+        only=(test,),
+        options={"readiness": "lenient"},
+        differs={f"ModelQueueTest.{test}": differs} if differs else {},
+    )
 
 
 def shared_memory(client: str) -> tuple[Suite, Suite]:
@@ -609,13 +668,12 @@ SUITES = (
         "L0_grpc_state_cleanup",
         "L0_grpc_state_cleanup",
         "cleanup_test",
-        14,
+        13,
         (identity("custom_zero_1_float32", "TYPE_FP32", 1, 1, delay_ms=1000), repeat(0.001)),
         only=(
             "test_simple_infer",
             "test_simple_infer_cancellation",
             "test_simple_infer_timeout",
-            "test_simple_infer_shutdownserver",
             "test_streaming_infer",
             "test_streaming_timeout",
             "test_streaming_cancellation",
@@ -629,9 +687,6 @@ SUITES = (
         ),
         alone=True,
         edits=(("SERVER_PID = None", 'SERVER_PID = os.environ["SERVER_PID"]'),),
-        differs={
-            "CleanUpTest.test_simple_infer_shutdownserver": "requests that arrive together with the signal are answered"
-        },
     ),
     Suite(
         "L0_http aio",
@@ -814,5 +869,116 @@ SUITES = (
         "argument_validation",
         "argument_validation",
         *there("L0_backend_python/argument_validation/models", "argument_validation"),
+    ),
+    Suite(
+        "L0_metrics queue size",
+        "L0_metrics",
+        "metrics_queue_size_test",
+        6,
+        (
+            *(delayed(name) for name in ("default", "default_composing")),
+            *(delayed(name, f"dynamic_batching {{ {WAIT} }}") for name in ("dynamic", "dynamic_composing")),
+            delayed("max_queue_size", f"dynamic_batching {{ {WAIT} default_queue_policy {{ max_queue_size: 4 }} }}"),
+            delayed("sequence_direct", f"sequence_batching {{ direct {{ {WAIT}, minimum_slot_utilization: 1.0 }} }}"),
+            delayed("sequence_oldest", f"sequence_batching {{ oldest {{ {WAIT}, max_candidate_sequences: 4 }} }}"),
+            Copied(f"{QA}/L0_metrics/ensemble_delay", "ensemble"),
+        ),
+        differs=dict.fromkeys(
+            (
+                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_direct",
+                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_oldest",
+            ),
+            "a model that keeps the state of its sequences itself gets their requests one at a time",
+        ),
+    ),
+    Suite(
+        "L0_optional_input",
+        "L0_optional_input",
+        "optional_input_test",
+        10,
+        (
+            Copied(f"{QA}/L0_optional_input/models/identity_2_float32", **BACKEND_IDENTITY),
+            *there(
+                "L0_optional_input/models",
+                "ensemble_identity_2_float32",
+                "optional_connecting_tensor",
+                "optional_identity",
+                "pipeline_identity_2_float32",
+            ),
+        ),
+        only=(
+            "test_all_inputs",
+            "test_optional_same_input",
+            "test_optional_mix_inputs",
+            "test_optional_mix_inputs_2",
+            "test_ensemble_all_inputs",
+            "test_ensemble_optional_same_input",
+            "test_ensemble_optional_mix_inputs",
+            "test_ensemble_optional_mix_inputs_2",
+            "test_ensemble_optional_pipeline",
+            "test_ensemble_optional_connecting_tensor",
+        ),
+        alone=True,
+        differs={
+            f"OptionalInputTest.test_{which}optional_mix_inputs{number}": (
+                "requests with other inputs make a batch of their own: what waits for company is not sent for them"
+            )
+            for which in ("", "ensemble_")
+            for number in ("", "_2")
+        },
+    ),
+    model_queue("test_max_queue_size", f"{PREFERRED} default_queue_policy {{ max_queue_size: 8 }}", delay_ms=5000),
+    model_queue(
+        "test_policy_delay",
+        f"{PREFERRED} {LONG} default_queue_policy {{ timeout_action: DELAY default_timeout_microseconds: 100000 }}",
+    ),
+    model_queue(
+        "test_policy_reject",
+        f"{PREFERRED} {LONG} default_queue_policy {{ default_timeout_microseconds: 100000 }}",
+        differs="the reason of an ensemble's failure is that of its step, and not OTHER",
+    ),
+    model_queue(
+        "test_timeout_override",
+        f"{PREFERRED} {LONG} default_queue_policy {{ allow_timeout_override: true "
+        "default_timeout_microseconds: 1000000 }",
+    ),
+    model_queue("test_priority_levels", f"{PREFERRED} {LONG} priority_levels: 2 default_priority_level: 2"),
+    model_queue(
+        "test_max_priority_levels",
+        f"{PREFERRED} {LONG} priority_levels: {2**64 - 1} default_priority_level: {2**32}",
+        differs="a model has no more than 256 levels of priority",
+    ),
+    model_queue(
+        "test_priority_with_policy",
+        f"preferred_batch_size: [ 4, 8, 32 ] {LONG} priority_levels: 2 default_priority_level: 2 "
+        "default_queue_policy { timeout_action: DELAY allow_timeout_override: true "
+        "default_timeout_microseconds: 11000000 } priority_queue_policy { key: 2 value: { timeout_action: REJECT "
+        "allow_timeout_override: true default_timeout_microseconds: 11000000 } }",
+    ),
+    Suite(
+        "L0_sequence_batcher",
+        "L0_sequence_batcher",
+        "sequence_batcher_test",
+        7,
+        sequence_models(),
+        only=(
+            "test_simple_sequence",
+            "test_length1_sequence",
+            "test_batch_size",
+            "test_no_sequence_start",
+            "test_no_sequence_start2",
+            "test_no_sequence_end",
+            "test_no_correlation_id",
+        ),
+        alone=True,
+        variables={
+            "BACKENDS": "python",
+            "ENSEMBLES": "0",
+            "NO_BATCHING": "1",
+            "MODEL_INSTANCES": "4",
+            "IMPLICIT_STATE": "0",
+            "INITIAL_STATE_FILE": "0",
+            "BATCHER_TYPE": "FIXED",
+        },
     ),
 )

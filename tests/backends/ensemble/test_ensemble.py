@@ -103,7 +103,7 @@ def run(make_model: Callable[..., Any]) -> Callable[..., Any]:
     async def answers(ensemble: EnsembleBackend, *outputs: str, **inputs: Any) -> list[dict[str, Any]]:
         view = make_model("e", {"x": ("FP32", ROW)}, {"y": ("FP32", ROW)})
         arrays = {name: np.array(value, np.float32) for name, value in inputs.items()}
-        request = InferRequest(view, arrays, "7", parameters={"p": 1}, deadline=9e9)
+        request = InferRequest(view, arrays, "7", parameters={"p": 1}, deadline=9e9, queue_timeout_us=5)
         wanted = outputs or tuple(spec.name for spec in ensemble.outputs)
         steps = ensemble.infer(arrays, wanted, [request])
         return [{name: array.tolist() for name, array in answer.items()} async for answer in steps]
@@ -129,6 +129,7 @@ async def test_a_chain_runs_in_the_order_of_its_tensors_not_of_its_steps(build: 
     assert await run(build(steps, parts), x=[[1, 2]]) == [{"y": [[3, 5]]}]
     (asked,) = parts["plus"].asked
     assert (asked.id, asked.parameters, asked.deadline, [o.name for o in asked.outputs]) == ("7", {"p": 1}, 9e9, ["c"])
+    assert asked.queue_timeout_us == 5
 
 
 async def test_steps_that_do_not_wait_for_each_other_run_side_by_side(build: Any, run: Any) -> None:

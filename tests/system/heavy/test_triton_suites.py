@@ -60,6 +60,7 @@ def run_suite(suite: Suite, only: tuple[str, ...], folder: Path, gateway: Gatewa
         env=environment() | {"PYTHONPATH": f"{folder}:{common}"} | server | suite.variables,
         capture_output=True,
         text=True,
+        errors="replace",  # some print tensors
         timeout=RUNS_WITHIN_S,
     )
     try:
