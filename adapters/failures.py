@@ -22,6 +22,7 @@ MEMORY_KINDS: Final[tuple[type[GatewayError], ...]] = (
     errors.RegionExists,
     errors.RegionUnreachable,
     errors.RegionInvalid,
+    errors.RegionOutOfBounds,
     errors.RegionKeyReserved,
     errors.RegionLimit,
     errors.CudaMemoryUnavailable,

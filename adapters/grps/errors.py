@@ -102,6 +102,7 @@ TABLE: Final = table(
             kind.PreconditionFailed: OWN_TEXT,
             kind.AlreadyExists: OWN_TEXT,
             kind.Cancelled: OWN_TEXT,
+            kind.SequenceCancelled: OWN_TEXT,
             kind.EncodingFailed: OWN_TEXT,
             kind.Internal: "Internal error.",
             **dict.fromkeys(MEMORY_KINDS, "This protocol has no shared memory."),

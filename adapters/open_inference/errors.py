@@ -167,7 +167,10 @@ ANSWERS: Final = table(
             errors.CudaMemoryUnavailable: (
                 "failed to register CUDA shared memory region: '{0.name}', GPUs not supported"
             ),
-            errors.RegionRange: "Invalid offset + byte size for shared memory region: '{0.name}'",
+            errors.RegionRange: lambda e, call: (
+                f"Invalid offset{'' if e.starts_outside else ' + byte size'} for shared memory region: '{e.name}'"
+            ),
+            errors.RegionOutOfBounds: "failed to register shared memory region '{0.name}': invalid args",
             errors.EncodingFailed: OWN_TEXT,
         },
         (501, Code.UNIMPLEMENTED): {
@@ -247,7 +250,7 @@ ANSWERS: Final = table(
             errors.OutOfMemory: "failed to allocate memory for the request to model '{0.model}'",
         },
         (400, Code.UNKNOWN): {errors.Unknown: OWN_TEXT},
-        (400, Code.CANCELLED): {errors.Cancelled: OWN_TEXT},
+        (400, Code.CANCELLED): {errors.Cancelled: OWN_TEXT, errors.SequenceCancelled: OWN_TEXT},
     }
 )
 _PREFIXED: Final = frozenset(

@@ -178,7 +178,7 @@ _WORDS: Final[Mapping[Code, Mapping[type[GatewayError], Words]]] = {
         errors.Internal: "Internal error",
     },
     Code.ALREADY_EXISTS: {errors.AlreadyExists: OWN_TEXT},
-    Code.CANCELLED: {errors.Cancelled: OWN_TEXT},
+    Code.CANCELLED: {errors.Cancelled: OWN_TEXT, errors.SequenceCancelled: OWN_TEXT},
 }
 ANSWERS: Final = table(
     {(HTTP_STATUSES[code], code): words for code, words in _WORDS.items()}

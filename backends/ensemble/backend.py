@@ -121,7 +121,8 @@ class EnsembleBackend(Backend):
         (request,) = requests
         call = _Call(request, frozenset(outputs))
         try:
-            async with contextlib.aclosing(self._flow(dict(tensors), self._steps, call)) as answers:
+            steps = self._steps if len(outputs) == len(self.outputs) else self._steps_for(call.wanted)
+            async with contextlib.aclosing(self._flow(dict(tensors), steps, call)) as answers:
                 async for answer in answers:
                     if call.running:
                         await call.done()
@@ -144,6 +145,25 @@ class EnsembleBackend(Backend):
 
     def close(self) -> None:
         """The models belong to themselves."""
+
+    def _steps_for(self, wanted: frozenset[str]) -> Sequence[EnsembleStep]:
+        """The steps without those that work for outputs alone that nobody asked for, as Triton leaves them out. A step
+        whose answer goes nowhere is there for what it does, and stays.
+        """
+        unwanted = {spec.name for spec in self.outputs} - wanted
+        steps = list(self._steps)
+        while True:
+            needed = {tensor for step in steps for tensor in step.inputs.values()}
+            kept = [
+                step
+                for step in steps
+                if not unwanted.issuperset(step.outputs.values()) or not needed.isdisjoint(step.outputs.values())
+            ]
+            if len(kept) == len(steps):
+                return steps
+            left = {tensor for step in kept for tensor in step.inputs.values()}
+            unwanted |= needed - left - wanted
+            steps = kept
 
     async def _flow(
         self, known: dict[str, Array], waiting: Sequence[EnsembleStep], call: _Call
@@ -258,6 +278,7 @@ class EnsembleBackend(Backend):
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
+            queue_timeout_us=request.queue_timeout_us,
             stream=request.stream,
             into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
             on_device=stays,

@@ -36,6 +36,9 @@ class TritonPythonOptions(Options):
     """The file with the class TritonPythonModel, in each version's folder."""
     decoupled: bool = False
     """Whether a request may have any number of answers, sent through response senders."""
+    iterative: bool = False
+    """Whether a request that execute releases with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE is executed again: Triton's
+    sequence_batching.iterative_sequence."""
     triton_config: dict[str, Any] = Field(default_factory=dict)
     """The model's configuration in the field names of Triton's ModelConfig; empty is what the rest of the YAML says."""
 
@@ -59,7 +62,9 @@ class TritonPythonBackend(RequestBackend):
         number = _take_number(source.name)
         with contextlib.ExitStack() as undo:
             undo.callback(_numbers.discard, (source.name, number))
-            self._instance = TritonPythonInstance(source, file, config, number, kind, self.device.index)
+            self._instance = TritonPythonInstance(
+                source, file, config, number, kind, self.device.index, iterative=options.iterative
+            )
             undo.callback(self._instance.close)
             config = self._instance.config
             self._take_specs(source, config, declared=not options.triton_config)

@@ -69,6 +69,12 @@ class ModelCalls:
         parent = self._parent()
         return self._start(self._ask_all(question, parent)) if stream else self._start(self._ask(question, parent))
 
+    def ask_until_first(self, question: Question) -> Future[Responses]:
+        """An iterator over any number of answers, once the first is there: a coroutine that waits for it holds up none
+        of its loop's others, which reading it from the iterator would. Source: Triton's python_backend.
+        """
+        return self._start(self._ask_for_first(question, self._parent()))
+
     def is_ready(self, name: str, version: str = "") -> bool:
         """Whether a model (that version of it) can be asked. Looks without the loop, so from initialize, too."""
         try:
@@ -104,6 +110,11 @@ class ModelCalls:
         except GatewayError as error:
             return Responses(self, question, None, None, parent, InferenceResponse(error=triton_error(error)))
         return Responses(self, question, request.cancellation, answers, parent)
+
+    async def _ask_for_first(self, question: Question, parent: Run | None) -> Responses:
+        responses = await self._ask_all(question, parent)
+        await responses.fetch_first()
+        return responses
 
     def _submit(self, question: Question, parent: Run | None, *, stream: bool) -> tuple[InferRequest, Answers]:
         view = self._view(question.model)
@@ -212,6 +223,13 @@ class Responses:
         if response is None:
             raise StopIteration
         return response
+
+    async def fetch_first(self) -> None:
+        """Wait for the first answer; on the loop, before anybody iterates."""
+        if self._answers is not None:
+            self._only = await self._next(self._answers)
+            if self._is_over:
+                self._answers = None
 
     async def _next(self, answers: Answers) -> InferenceResponse:
         try:

@@ -32,7 +32,10 @@ LOOP_WINDOW: Final = 4096
 
 
 class Run:
-    """One call of execute. `begun` and `executed` are the model thread's to set; the rest belongs to the loop."""
+    """One call of execute, or several where it reschedules requests.
+
+    `begun`, `executed` and `may_reschedule` are the model thread's to set; the rest belongs to the loop.
+    """
 
     def __init__(self, requests: Sequence[InferRequest], outputs: Mapping[str, TensorSpec], *, decoupled: bool) -> None:
         self.loop = asyncio.get_running_loop()
@@ -41,6 +44,8 @@ class Run:
         self.channels = [AnswerChannel(self, request, outputs) for request in requests]
         self.begun = False
         self.executed = False
+        self.may_reschedule = False
+        """The model has said how it releases some request."""
         self.children: set[Answers] = set()
         """What the model asked of other models on behalf of these requests."""
         self._waiter: asyncio.Future[None] | None = None

@@ -20,9 +20,13 @@ from tensorgate.backends.triton_python.response import InferenceResponse
 from tensorgate.backends.triton_python.thread import ModelThread
 from tensorgate.backends.triton_python.utils import NAMES, make_utils
 from tensorgate.gateway.contract.backend import ModelSource
-from tensorgate.gateway.contract.errors import text_of
+from tensorgate.gateway.contract.errors import InvalidArgument, text_of
 
 log: Final = logging.getLogger(__name__)
+_NOT_ITERATIVE: Final = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
+    "such a flag"
+)
 FINALIZE_WITHIN_S: Final = 10.0
 """A model that takes longer to finalize is left to itself."""
 
@@ -30,7 +34,18 @@ FINALIZE_WITHIN_S: Final = 10.0
 class TritonPythonInstance:
     """A loaded model. Raises ValueError, with what the model raised, if it cannot be loaded."""
 
-    def __init__(self, source: ModelSource, file: Path, config: Mapping[str, Any], number: int, kind: str, device: int):
+    def __init__(
+        self,
+        source: ModelSource,
+        file: Path,
+        config: Mapping[str, Any],
+        number: int,
+        kind: str,
+        device: int,
+        *,
+        iterative: bool = False,
+    ) -> None:
+        self._iterative = iterative
         self.name = f"{_group_name(source.name, config)}_{number}"
         self._model_name = source.name
         self.calls = ModelCalls(source.resolve, self._parent)
@@ -93,35 +108,42 @@ class TritonPythonInstance:
     def start(self, run: Run) -> None:
         """Execute in the model's thread; answers come through the run's channels. On the loop."""
         self.calls.loop = run.loop
-        self._thread.post(lambda: self._begin(run))
+        self._thread.post(lambda: self._begin(run, None))
 
-    def _execute(self, run: Run) -> None:
+    def _execute(self, run: Run, again: list[InferenceRequest] | None) -> None:
+        """`again`: those of its requests that are executed once more."""
         run.begun = True
+        rescheduled: list[InferenceRequest] = []
         if not run.abandoned:
             self._current = run
             try:
-                received = self._received(run)
-                self._settle(run, self._model.execute(received))
+                received = again or self._received(run)
+                self._settle(received, self._model.execute(received))
+                if run.may_reschedule:
+                    rescheduled = self._rescheduled(received)
             except BaseException as error:  # a model may even raise SystemExit: its thread must outlive it
                 self._failed(run, error)
             self._current = None
-        run.finish()
+        self._go_on(run, rescheduled)
 
-    def _start_task(self, run: Run) -> None:
+    def _start_task(self, run: Run, again: list[InferenceRequest] | None) -> None:
         run.begun = True
         if run.abandoned:
             run.finish()
             return
-        task = asyncio.get_running_loop().create_task(self._aexecute(run))
+        task = asyncio.get_running_loop().create_task(self._aexecute(run, again))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _aexecute(self, run: Run) -> None:
+    async def _aexecute(self, run: Run, again: list[InferenceRequest] | None) -> None:
+        rescheduled: list[InferenceRequest] = []
         if not self.decoupled:
             self._current = run
         try:
-            received = self._received(run)
-            self._settle(run, await self._model.execute(received))
+            received = again or self._received(run)
+            self._settle(received, await self._model.execute(received))
+            if run.may_reschedule:
+                rescheduled = self._rescheduled(received)
         except BaseException as error:
             self._failed(run, error)
             if not isinstance(error, Exception):
@@ -129,17 +151,37 @@ class TritonPythonInstance:
         finally:
             if not self.decoupled:
                 self._current = None
+            self._go_on(run, rescheduled)
+
+    def _go_on(self, run: Run, rescheduled: list[InferenceRequest]) -> None:
+        """What is to be executed again waits behind the runs that wait by now."""
+        if rescheduled:
+            self._thread.post(lambda: self._begin(run, rescheduled))
+        else:
             run.finish()
 
     def _received(self, run: Run) -> list[InferenceRequest]:
         """To be held until they are answered or execute has returned, and then by nobody but the model: so the gateway
         learns when it lets go of one.
         """
-        return [self._requests.received(channel, self._model_name, self._outputs) for channel in run.channels]
+        received = [self._requests.received(channel, self._model_name, self._outputs) for channel in run.channels]
+        if self._iterative:
+            for request in received:
+                request.begin_sequence()
+        return received
 
-    def _settle(self, run: Run, returned: Any) -> None:
+    def _rescheduled(self, received: list[InferenceRequest]) -> list[InferenceRequest]:
+        """Those that the model has released to be executed again. They fail where that is not its way."""
+        rescheduled = [request for request in received if request.take_reschedule()]
+        if self._iterative:
+            return rescheduled
+        for request in rescheduled:
+            request.channel.fail(InvalidArgument(_NOT_ITERATIVE))
+        return []
+
+    def _settle(self, received: list[InferenceRequest], returned: Any) -> None:
         """What execute returned -> the channels. A model that answers through response senders returns None, for all
-        requests or for some.
+        requests or for some; and so it does for those that it reschedules.
         """
         if returned is None:
             return
@@ -149,20 +191,22 @@ class TritonPythonInstance:
             )
         if not isinstance(returned, list):
             raise _BadReturn("Expected a list in the execute return value")
-        if len(returned) != len(run.channels):
+        if len(returned) != len(received):
             raise _BadReturn(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                f"InferenceRequest(s) size is:{len(run.channels)}, and InferenceResponse(s) size is:{len(returned)}\n"
+                f"InferenceRequest(s) size is:{len(received)}, and InferenceResponse(s) size is:{len(returned)}\n"
             )
-        for response, channel in zip(returned, run.channels, strict=True):
-            if not isinstance(response, InferenceResponse) and (response is not None or not channel.sender_taken):
+        for response, request in zip(returned, received, strict=True):
+            if not isinstance(response, InferenceResponse):
+                _check_no_response(response, request)
+            elif request.is_rescheduled:
                 raise _BadReturn(
-                    "Expected an 'InferenceResponse' object in the execute function return list, "
+                    "Expected a None object in the execute function return list for reschduled request, "
                     f"found type '{type(response)}'."
                 )
-        for response, channel in zip(returned, run.channels, strict=True):
+        for response, request in zip(returned, received, strict=True):
             if response is not None:
-                channel.send(response, 0)
+                request.channel.send(response, 0)
 
     def _failed(self, run: Run, error: BaseException) -> None:
         text = f"Failed to process the request(s) for model '{self.name}', message: {_message(error)}"
@@ -203,6 +247,15 @@ class TritonPythonInstance:
 
 class _BadReturn(Exception):
     """What execute returned is not what it has to return."""
+
+
+def _check_no_response(returned: Any, request: InferenceRequest) -> None:
+    """None stands for an answer that comes by a response sender, or when the request is executed again."""
+    if returned is not None or not (request.channel.sender_taken or request.is_rescheduled):
+        raise _BadReturn(
+            "Expected an 'InferenceResponse' object in the execute function return list, "
+            f"found type '{type(returned)}'."
+        )
 
 
 def _group_name(model: str, config: Mapping[str, Any]) -> str:

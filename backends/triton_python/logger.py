@@ -31,7 +31,10 @@ class Logger:
 
     @classmethod
     def log(cls, message: str, level: LogLevel = LogLevel.INFO) -> None:
-        cls.target.log(_LEVELS[LogLevel(level)], "%s", message)
+        """Raises TypeError for what is no text or no LogLevel."""
+        if not isinstance(message, str) or not isinstance(level, LogLevel):
+            raise TypeError(f"log takes a text and a LogLevel, not {type(message).__name__}, {type(level).__name__}")
+        cls.target.log(_LEVELS[level], "%s", message)
 
     log_info = partialmethod(log, level=LogLevel.INFO)
     log_warn = partialmethod(log, level=LogLevel.WARNING)

@@ -109,7 +109,7 @@ class MetricFamily:
             if not _LABEL.fullmatch(key) or key == "le":
                 raise TritonModelException(f"'{key}' cannot be a label")
         bounds = list(buckets or ())
-        if (self._kind == _HISTOGRAM) != bool(bounds) or bounds != sorted(bounds):
+        if (self._kind == _HISTOGRAM) != (buckets is not None) or bounds != sorted(set(bounds)):
             raise TritonModelException("histograms, and they alone, have buckets in ascending order")
         key_of = tuple(sorted(own.items()))
         with _lock:

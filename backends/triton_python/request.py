@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
@@ -20,6 +22,7 @@ from tensorgate.gateway.contract.tensor import ParameterValue
 SEQUENCE_START: Final = 1
 SEQUENCE_END: Final = 2
 RELEASE_ALL: Final = 1
+RELEASE_RESCHEDULE: Final = 2
 
 
 class MemoryType(IntEnum):
@@ -28,6 +31,10 @@ class MemoryType(IntEnum):
     CPU = 0
     CPU_PINNED = 1
     GPU = 2
+
+
+_sequences: Final = itertools.count(1)
+"""Ids of sequences whose callers gave none."""
 
 
 class PreferredMemory:
@@ -44,6 +51,8 @@ class InferenceRequest:
     """
 
     calls: ClassVar[ModelCalls]
+    channel: AnswerChannel
+    """Where the answers to a caller's request go."""
 
     def __init__(
         self,
@@ -59,11 +68,15 @@ class InferenceRequest:
         trace: Any = None,
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
+        """Raises TypeError, or TritonModelException for what is no tensor."""
         for tensor in inputs:
             if not isinstance(tensor, TritonTensor):
-                raise TypeError(f"inputs has a {type(tensor).__name__} among its tensors")
-        if not isinstance(model_name, str) or isinstance(requested_output_names, str):
-            raise TypeError("model_name is text, requested_output_names is a list of texts")
+                raise TritonModelException(f"inputs has a {type(tensor).__name__} among its tensors")
+        texts = (request_id, model_name, *requested_output_names)
+        if isinstance(requested_output_names, str) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("request_id and model_name are texts, requested_output_names is a list of texts")
+        if not (isinstance(model_version, int) and isinstance(flags, int) and isinstance(correlation_id, (int, str))):
+            raise TypeError("model_version and flags are integers, correlation_id is an integer or a text")
         self._id = request_id
         self._correlation_id = correlation_id
         self._inputs = list(inputs)
@@ -76,24 +89,28 @@ class InferenceRequest:
         self._trace = trace
         self._parameters = checked_parameters(parameters)
         self._producer: Producer | None = None
+        self.is_rescheduled = False
 
     @classmethod
     def received(cls, channel: AnswerChannel, model_name: str, output_names: Sequence[str]) -> InferenceRequest:
         """A caller's request; `output_names` are all that the model has."""
         request = channel.request
         sequence = request.sequence
-        own = cls(
-            request.id,
-            sequence.id if sequence else 0,
-            [TritonTensor.input(name, array) for name, array in request.inputs.items()],
-            [output.name for output in request.outputs] or output_names,
-            model_name,
-            request.view.version,
-            SEQUENCE_START * sequence.start | SEQUENCE_END * sequence.end if sequence else 0,
-            request.queue_timeout_us,
-        )
+        own = cls.__new__(cls)  # what the gateway has checked needs no check
+        own._id = request.id
+        own._correlation_id = sequence.id if sequence else 0
+        own._inputs = [TritonTensor.input(name, array) for name, array in request.inputs.items()]
+        own._output_names = [output.name for output in request.outputs] or list(output_names)
+        own._model_name = model_name
+        own._model_version = request.view.version
+        own._flags = SEQUENCE_START * sequence.start | SEQUENCE_END * sequence.end if sequence else 0
+        own._timeout = request.queue_timeout_us
+        own._memory = None
+        own._trace = None
         own._parameters = request.parameters
+        own.is_rescheduled = False
         own._producer = Producer(channel)
+        own.channel = channel
         return own
 
     # ------------------------------------------------------------------------------------------------------------ facts
@@ -153,9 +170,26 @@ class InferenceRequest:
         return InferenceResponseSender(self._producer)
 
     def set_release_flags(self, flags: int) -> None:
-        """Requests are always released when they are answered; there is no rescheduling."""
-        if flags != RELEASE_ALL:
-            raise TritonModelException("a request cannot be rescheduled here: only TRITONSERVER_REQUEST_RELEASE_ALL")
+        """What becomes of the request when execute has returned: it is done, or executed again."""
+        if flags not in (RELEASE_ALL, RELEASE_RESCHEDULE):
+            raise TritonModelException(f"unknown release flags {flags}")
+        self.is_rescheduled = flags == RELEASE_RESCHEDULE
+        if self._producer is not None:
+            self._producer.channel.run.may_reschedule = True
+
+    # --------------------------------------------------------------------------------------------------- its instance
+
+    def begin_sequence(self) -> None:
+        """It is a sequence of its own, with the caller's id if there is one, and this is its first step."""
+        self._correlation_id = self._correlation_id or next(_sequences)
+        self._flags |= SEQUENCE_START
+
+    def take_reschedule(self) -> bool:
+        """Whether it is to be executed again, as a later step of its sequence."""
+        rescheduled, self.is_rescheduled = self.is_rescheduled, False
+        if rescheduled:
+            self._flags &= ~SEQUENCE_START
+        return rescheduled
 
     # ---------------------------------------------------------------------------------------------------------- to ask
 
@@ -164,8 +198,12 @@ class InferenceRequest:
         return self.calls.ask(self._question(), stream=decoupled).result()
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
-        """As `exec`, but gives a future at once."""
-        return asyncio.wrap_future(self.calls.ask(self._question(), stream=decoupled))
+        """As `exec`, but gives a future at once; of an iterator, until the first response is there."""
+        question = self._question()
+        future: Future[Any] = (
+            self.calls.ask_until_first(question) if decoupled else self.calls.ask(question, stream=False)
+        )
+        return asyncio.wrap_future(future)
 
     def _question(self) -> Question:
         """What it is now, with copies of the tensors: the model may change its memory while it waits."""

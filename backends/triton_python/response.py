@@ -24,7 +24,7 @@ class InferenceResponse:
     ) -> None:
         for tensor in output_tensors:
             if not isinstance(tensor, TritonTensor):
-                raise TypeError(f"output_tensors has a {type(tensor).__name__} among its tensors")
+                raise TritonModelException(f"output_tensors has a {type(tensor).__name__} among its tensors")
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"error is a TritonError, not a {type(error).__name__}")
         self._tensors = list(output_tensors)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorgate.backends.triton_python import dlpack
 from tensorgate.backends.triton_python.datatypes import as_bytes, is_text, numpy_to_triton_type
+from tensorgate.backends.triton_python.errors import TritonModelException
 from tensorgate.gateway.contract.tensor import Array
 
 
@@ -84,7 +85,13 @@ class TritonTensor:
 
     @staticmethod
     def from_dlpack(name: str, dlpack_tensor: Any) -> TritonTensor:
-        """A tensor over another framework's memory: of a capsule, or of what can make one."""
-        array = dlpack.from_anything(dlpack_tensor)
+        """A tensor over another framework's memory: of a capsule, or of what can make one.
+
+        Raises TritonModelException for anything else.
+        """
+        try:
+            array = dlpack.from_anything(dlpack_tensor)
+        except ValueError as error:
+            raise TritonModelException(f"no DLPack tensor: {error}") from None
         numpy_to_triton_type(array.dtype)
         return TritonTensor.holding(name, array, foreign=False)

@@ -13,6 +13,7 @@ from tensorgate.backends.triton_python.logger import LogLevel, logger_of
 from tensorgate.backends.triton_python.metrics import Metric, MetricFamily
 from tensorgate.backends.triton_python.request import (
     RELEASE_ALL,
+    RELEASE_RESCHEDULE,
     SEQUENCE_END,
     SEQUENCE_START,
     InferenceRequest,
@@ -78,7 +79,7 @@ _SHARED: Final[dict[str, Any]] = {
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": SEQUENCE_START,
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END": SEQUENCE_END,
     "TRITONSERVER_REQUEST_RELEASE_ALL": RELEASE_ALL,
-    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE": 2,
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE": RELEASE_RESCHEDULE,
     "TRITONSERVER_RESPONSE_COMPLETE_FINAL": FINAL,
     "get_input_tensor_by_name": get_input_tensor_by_name,
     "get_output_tensor_by_name": get_output_tensor_by_name,

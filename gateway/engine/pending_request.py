@@ -54,6 +54,8 @@ class PendingRequest(AsyncIterator[InferResponse]):
     # Values of the class until something else is known: most requests need none of these.
     started = False
     finished = False
+    abandoned = False
+    """Its caller left before it had ended."""
     rank = 0
     _on_answer: Callable[[InferResponse], None] | None = None
     _answers: deque[InferResponse | BaseException] | None = None
@@ -95,6 +97,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
     def abandon(self) -> None:
         """The caller has left: what has not started never will, what runs is told by the request's cancellation."""
         if not self.finished:
+            self.abandoned = True
             self._on_failure(self, CANCELED)
         self.end()
         self._answers = None

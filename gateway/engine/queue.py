@@ -44,7 +44,8 @@ class QueuePolicy:
     """How requests wait. `max_batch_size` 0: one request at a time, whatever its shape.
 
     `levels` are the priorities, the highest first; requests that name none of them get `default_level`, counted from
-    1. A group that reaches one of the `preferred_batch_sizes` does not wait for more company, and leaves in that size.
+    1. A group whose first requests make one of the `preferred_batch_sizes` exactly does not wait for more company, and
+    leaves in that size; so does one with as many rows as the largest of them. Source: Triton's dynamic batcher.
     """
 
     max_batch_size: int = 0
@@ -134,6 +135,8 @@ class RequestQueue:
         self._most = policy.levels[0].max_queue_size
         self._bound = sum(level.max_queue_size for level in policy.levels)
         self._full = max((policy.max_batch_size, *policy.preferred_batch_sizes))
+        self._enough = min(policy.max_batch_size, max(policy.preferred_batch_sizes, default=policy.max_batch_size))
+        """Rows that wait for no more company."""
         self._rows = 0
         self._finished = 0
         self._closing = False
@@ -233,8 +236,20 @@ class RequestQueue:
         if not delay or self._closing or group[0].admission.batch_key is None:
             return 0.0
         waited = now - min(pending.submitted for pending in group if not pending.finished)
-        enough = min((self._policy.max_batch_size, *self._policy.preferred_batch_sizes))
-        return 0.0 if waited >= delay or _rows(group) >= enough else delay - waited
+        return 0.0 if waited >= delay or _rows(group) >= self._enough or self._preferred_rows(group) else delay - waited
+
+    def _preferred_rows(self, group: Iterable[PendingRequest]) -> int:
+        """The largest preferred size that its first requests make exactly; 0: none."""
+        preferred = self._policy.preferred_batch_sizes
+        if not preferred:
+            return 0
+        found = rows = 0
+        for pending in group:
+            if not pending.finished:
+                rows += pending.admission.rows
+                if rows in preferred:
+                    found = rows
+        return found
 
     def _is_full(self, group: deque[PendingRequest]) -> bool:
         if group[0].admission.batch_key is None:
@@ -264,12 +279,8 @@ class RequestQueue:
         return Batch(members)
 
     def _room(self, group: deque[PendingRequest]) -> int:
-        """The largest preferred size that can be filled, else as many rows as the model takes."""
-        if not self._policy.preferred_batch_sizes:
-            return self._policy.max_batch_size
-        rows = _rows(group)
-        filled = [size for size in self._policy.preferred_batch_sizes if size <= rows]
-        return max(filled, default=self._policy.max_batch_size)
+        """The largest preferred size that is filled exactly, else as many rows as the model takes."""
+        return self._preferred_rows(group) or self._policy.max_batch_size
 
 
 def _insert(group: deque[PendingRequest], pending: PendingRequest) -> None:

@@ -270,6 +270,8 @@ class Scheduler:
     def _delay(self, pending: PendingRequest) -> None:
         if not pending.started:
             self._queue.delay(pending)
+            if self._idle:
+                self._schedule(0.0)  # without it, those behind it may make a batch
         self._set_deadline(pending)
 
     def _schedule(self, delay: float) -> None:
@@ -321,8 +323,10 @@ class Scheduler:
                     worker.contention += 1 if busy else -1
 
     def _note_left(self, pending: PendingRequest) -> None:
-        """A waiting request was abandoned or is late."""
+        """A waiting request was abandoned or is late. Those behind it may make a batch now."""
         self._queue.left(pending)
+        if self._idle and self._queue.queued:
+            self._schedule(0.0)
         self._note_drained()
 
     # --------------------------------------------------------------------------------------------------------- running

@@ -13,8 +13,10 @@ What is chosen where the contract is silent:
   up to `max_batch_size` sequences in turn, and may know them by `request.sequence` or by a correlation id.
 * A start on a live sequence restarts it, in its turn: behind the requests that wait already.
 * A request that fails is a step that did not happen: states stay as they were, and the sequence lives on. But if the
-  first request fails, or ends before it has run (abandoned, late), the sequence has not started, and those behind it
-  are told so: a model that remembers would take them for steps of an earlier sequence of that name.
+  first request fails, or ends before it has run (late), the sequence has not started, and those behind it are told so:
+  a model that remembers would take them for steps of an earlier sequence of that name.
+* A request whose caller leaves while it waits takes those behind it along, which are cancelled, and ends the sequence:
+  without it they would be other steps than their callers meant.
 * An end gives the seat back. A start that follows at once under the same id waits for a seat like any other.
 * Sequences are served in the order in which their turns come: they have no priorities, and wait for no company.
 
@@ -36,6 +38,7 @@ from tensorgate.gateway.contract.errors import (
     GatewayError,
     QueueFull,
     SequenceBatch,
+    SequenceCancelled,
     SequenceIdMismatch,
     SequenceIdMissing,
     SequenceNotStarted,
@@ -155,7 +158,7 @@ class Sequences:
             if isinstance(outcome, InferResponse) and self._state_names:
                 outcomes[place] = self._keep_states(live, outcome)
             elif isinstance(outcome, GatewayError) and sequence.start:
-                self._refuse_until_next_start(live, 0)
+                self._end_until_next_start(live, 0, cancelled=False)
             live.running = False
             if sequence.end:
                 self._vacate(live)
@@ -169,8 +172,8 @@ class Sequences:
         place = live.waiting.index(pending)
         del live.waiting[place]
         self.queued -= 1
-        if sequence.start:
-            self._refuse_until_next_start(live, place)
+        if pending.abandoned or sequence.start:
+            self._end_until_next_start(live, place, cancelled=pending.abandoned)
         if self._live.get(live.id) is live:
             self._go_on(live)
 
@@ -230,8 +233,8 @@ class Sequences:
         shown = {name: array for name, array in outputs.items() if name not in self._state_names}
         return replace(response, outputs=shown)
 
-    def _refuse_until_next_start(self, live: LiveSequence, place: int) -> None:
-        """The first request of a sequence is lost: those from `place` on that belong to it cannot run either."""
+    def _end_until_next_start(self, live: LiveSequence, place: int, *, cancelled: bool) -> None:
+        """A request that a sequence cannot do without is lost: those from `place` on that belong to it end, too."""
         orphans = []
         for pending in list(live.waiting)[place:]:
             if _sequence(pending).start:
@@ -240,7 +243,7 @@ class Sequences:
         if place + len(orphans) == len(live.waiting):
             live.open = False
         for pending in reversed(orphans):
-            pending.end(SequenceNotStarted(live.id, self._name))
+            pending.end((SequenceCancelled if cancelled else SequenceNotStarted)(live.id, self._name))
 
     # ------------------------------------------------------------------------------------------------- seats and lives
 

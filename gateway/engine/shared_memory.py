@@ -32,6 +32,7 @@ from tensorgate.gateway.contract.errors import (
     RegionKeyReserved,
     RegionLimit,
     RegionNotFound,
+    RegionOutOfBounds,
     RegionRange,
     RegionUnreachable,
     SharedMemoryDisabled,
@@ -112,7 +113,7 @@ class SharedMemory:
         _, region, mapped = entry
         view = mapped.view(offset, byte_size, writable=writable) if offset + byte_size <= region.byte_size else None
         if view is None:
-            raise RegionRange(name)
+            raise RegionRange(name, starts_outside=offset >= region.byte_size)
         return view
 
     def status(self, question: RegionStatus) -> tuple[Region, ...]:
@@ -129,8 +130,8 @@ class SharedMemory:
     def register(self, question: RegisterRegion) -> None:
         """Open and map a region. It may take as long as the kernel needs to allocate the pages.
 
-        Raises SharedMemoryDisabled, RegionExists, RegionLimit, RegionUnreachable, RegionInvalid, RegionKeyReserved,
-        CudaMemoryUnavailable, InvalidArgument.
+        Raises SharedMemoryDisabled, RegionExists, RegionLimit, RegionUnreachable, RegionOutOfBounds, RegionInvalid,
+        RegionKeyReserved, CudaMemoryUnavailable, InvalidArgument.
         """
         kind, region = question.kind, question.region
         if not self._allowed[kind]:
@@ -209,11 +210,13 @@ class _Mapping(mmap.mmap):
 
 
 def _map_file(name: str, region: Region, register_host: RegisterHost | None) -> Mapped:
-    """The region of the file `name` below /dev/shm. Raises RegionUnreachable, RegionInvalid."""
+    """The region of the file `name` below /dev/shm. Raises RegionUnreachable, RegionOutOfBounds, RegionInvalid."""
     end = region.offset + region.byte_size
     with _opened(name, region.key) as file:
         facts = os.fstat(file)
-        if not region.byte_size or end > facts.st_size or not _has_room(file, region.byte_size, facts):
+        if end > facts.st_size:
+            raise RegionOutOfBounds(region.name)
+        if not region.byte_size or not _has_room(file, region.byte_size, facts):
             raise RegionInvalid(region.key)
         aligned = region.offset - region.offset % mmap.ALLOCATIONGRANULARITY
         try:

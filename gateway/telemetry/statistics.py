@@ -25,6 +25,7 @@ from tensorgate.gateway.contract.errors import (
     ModelUnavailable,
     QueueFull,
     QueueTimeout,
+    SequenceCancelled,
 )
 from tensorgate.gateway.contract.questions import Duration, Statistics
 
@@ -42,6 +43,7 @@ _REASONS: Final[Mapping[type[GatewayError], str]] = {
     QueueFull: REJECTED,
     QueueTimeout: REJECTED,
     DeadlineExceeded: CANCELED,
+    SequenceCancelled: CANCELED,
     ModelUnavailable: OTHER,
     Internal: OTHER,
 }

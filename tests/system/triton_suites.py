@@ -14,25 +14,13 @@ from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
+from triton_suite_models import IDENTITY, ITERATIVE, REPEAT
 
 FETCH = (
     "git clone --branch v2.51.0 https://github.com/triton-inference-server/server $TRITON_QA/server; "
     "git clone --branch r24.10 https://github.com/triton-inference-server/python_backend $TRITON_QA/python_backend"
 )
 QA = "server/qa"
-IDENTITY = """
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            tensors = [pb_utils.Tensor("OUTPUT0", each.as_numpy()) for each in request.inputs()]
-            answers.append(pb_utils.InferenceResponse(tensors))
-        return answers
-"""
-"""What stands in for Triton's backend `identity`, which is a library of its build."""
 NAME = re.compile(r"^name:.*", re.MULTILINE)
 DATATYPES = {
     "TYPE_FP32": TensorProto.FLOAT,
@@ -45,6 +33,11 @@ DATATYPES = {
 def for_numpy_2(text: str) -> str:
     """Source code with what NumPy 2 no longer has written as it wants it."""
     return text.replace("np.NINF", "-np.inf")
+
+
+def for_one_process(text: str) -> str:
+    """A model that tests itself: `model` is a module of Triton's process for it, and sys.argv that process's."""
+    return text.replace('unittest.main("model"', 'unittest.main(__import__("sys").modules[__name__], argv=[""]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ class Copied:
             for helper_file in source.glob("*_common.py"):
                 shutil.copyfile(helper_file, target / "1" / helper_file.name)
         for file in (target / "1").glob("*.py"):
-            file.write_text(for_numpy_2(file.read_text()))
+            file.write_text(for_one_process(for_numpy_2(file.read_text())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +88,12 @@ class OnnxIdentity:
     count: int = 1
     dims: tuple[int, ...] = (-1,)
     append: str = ""
+    max_batch_size: int = 8
 
     def write(self, checkouts: Path, repository: Path) -> None:
         def infos(kind: str) -> list[Any]:
-            shape = [None, *(None if size < 0 else size for size in self.dims)]
+            rows = [None] if self.max_batch_size else []
+            shape = [*rows, *(None if size < 0 else size for size in self.dims)]
             return [
                 helper.make_tensor_value_info(f"{kind}{n}", DATATYPES[self.datatype], shape) for n in range(self.count)
             ]
@@ -114,11 +109,82 @@ class OnnxIdentity:
             for kind in ("input", "output")
             for n in range(self.count)
         )
-        head = f'name: "{self.name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: 8\n'
+        head = f'name: "{self.name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: {self.max_batch_size}\n'
         (folder / "config.pbtxt").write_text(f"{head}{tensors}\n{self.append}\n")
 
 
-Model = Copied | OnnxIdentity
+@dataclass(frozen=True, slots=True)
+class OnnxAddSub:
+    """The sum and the difference of INPUT0 and INPUT1: what Triton's generators and its quick start call `simple`."""
+
+    name: str
+    datatype: str = "TYPE_INT32"
+    dims: tuple[int, ...] = (16,)
+    outputs: tuple[str, str] = ("OUTPUT0", "OUTPUT1")
+    versions: tuple[int, ...] = (1,)
+    max_batch_size: int = 8
+
+    def write(self, checkouts: Path, repository: Path) -> None:
+        batch = [None] if self.max_batch_size else []
+        shape = [*batch, *(None if size < 0 else size for size in self.dims)]
+        kind = DATATYPES[self.datatype]
+        infos = {name: helper.make_tensor_value_info(name, kind, shape) for name in ("INPUT0", "INPUT1", *self.outputs)}
+        nodes = [
+            helper.make_node(operator, ["INPUT0", "INPUT1"], [output])
+            for operator, output in zip(("Add", "Sub"), self.outputs, strict=True)
+        ]
+        inputs = [infos["INPUT0"], infos["INPUT1"]]
+        graph = helper.make_graph(nodes, self.name, inputs, [infos[each] for each in self.outputs])
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        folder = repository / self.name
+        for version in self.versions:
+            (folder / str(version)).mkdir(parents=True)
+            onnx.save(made, folder / str(version) / "model.onnx")
+        head = f'name: "{self.name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: {self.max_batch_size}\n'
+        tensors = "\n".join(
+            f'{way} [ {{ name: "{name}" data_type: {self.datatype} dims: {list(self.dims)} }} ]'
+            for way, names in (("input", ("INPUT0", "INPUT1")), ("output", self.outputs))
+            for name in names
+        )
+        (folder / "config.pbtxt").write_text(f"{head}{tensors}\nversion_policy: {{ all {{}} }}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A model whose configuration a suite's test.sh writes, or that has none among the checkouts."""
+
+    name: str
+    config: str
+    model: str = ""
+    """Source of its `model.py`, where it has one."""
+
+    def write(self, checkouts: Path, repository: Path) -> None:
+        folder = repository / self.name / "1"
+        folder.mkdir(parents=True)
+        (folder.parent / "config.pbtxt").write_text(f'name: "{self.name}"\n{self.config}\n')
+        if self.model:
+            (folder / "model.py").write_text(self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Triton's Python model that sums a sequence up, configured as its generator configures the ONNX one."""
+
+    name: str
+    control: str
+    """int32 or bool"""
+
+    def write(self, checkouts: Path, repository: Path) -> None:
+        source = (checkouts / QA / "python_models/sequence_int32/model.py").read_text()
+        config = (
+            'backend: "python"\nmax_batch_size: 0\ninput [ { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+            'output [ { name: "OUTPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+            "instance_group [ { kind: KIND_CPU count: 4 } ]" + SEQUENCE_CONTROLS.replace("TYPE", self.control)
+        )
+        Written(self.name, config, source).write(checkouts, repository)
+
+
+Model = Copied | OnnxIdentity | OnnxAddSub | Written | Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +199,11 @@ class Suite:
     """How many tests run."""
     models: tuple[Model, ...]
     only: tuple[str, ...] = ()
-    """Parts of ids; nothing is all."""
+    """Names of tests or of their classes; nothing is all."""
+    alone: bool = False
+    """Whether each of `only` has a gateway of its own, as the suite's `test.sh` does it."""
+    edits: tuple[tuple[str, str], ...] = ()
+    """Texts of the module and what stands in their place."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Sections of the gateway's configuration."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -242,6 +312,161 @@ def dlpack_io(trial: str, model: str, **more: Any) -> Suite:
     )
 
 
+REPEAT_CONFIG = """
+backend: "python"
+max_batch_size: 0
+input [
+  { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+output [
+  { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+instance_group [ { kind: KIND_CPU } ]
+"""
+ENSEMBLE_OF_DYNAMIC_BATCH = """
+platform: "ensemble"
+max_batch_size: 1
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [
+  {
+    model_name: "dynamic_batch" model_version: -1
+    input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "out" }
+  },
+  {
+    model_name: "dynamic_batch" model_version: -1
+    input_map { key: "INPUT0" value: "out" } output_map { key: "OUTPUT0" value: "OUTPUT0" }
+  }
+] }
+"""
+
+
+SHARED_MEMORY = {"shared_memory": {"system": True, "cuda": True}}
+
+
+def repeat(unit_s: float, decoupled: bool = True) -> Written:
+    """Triton's model of its backend `repeat`, its milliseconds counted in `unit_s`."""
+    policy = DECOUPLED if decoupled else ""
+    unit = f'parameters {{ key: "unit_s" value: {{ string_value: "{unit_s}" }} }}'
+    return Written("repeat_int32", f"{REPEAT_CONFIG}\n{policy}\n{unit}", REPEAT)
+
+
+def identity(name: str, datatype: str, dims: int, max_batch_size: int, *more: str, delay_ms: int = 0) -> Written:
+    """A model of Triton's backend `identity`, as a `test.sh` writes its configuration."""
+    tensors = [
+        f'{way} [ {{ name: "{way.upper()}0" data_type: {datatype} dims: [ {dims} ] }} ]' for way in ("input", "output")
+    ]
+    delay = f'parameters {{ key: "execute_delay_ms" value: {{ string_value: "{delay_ms}" }} }}'
+    head = f'backend: "python"\nmax_batch_size: {max_batch_size}\ninstance_group [ {{ count: 1 kind: KIND_CPU }} ]'
+    return Written(name, "\n".join([head, *tensors, delay, *more]), IDENTITY)
+
+
+WAIT = "max_queue_delay_microseconds: 100000"
+LONG = "max_queue_delay_microseconds: 10000000"
+PREFERRED = "preferred_batch_size: [ 4, 8 ]"
+SEQUENCE_CONTROLS = """
+sequence_batching {
+  max_sequence_idle_microseconds: 5000000
+  control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START TYPE_false_true: [ 0, 1 ] } ] },
+    { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY TYPE_false_true: [ 0, 1 ] } ] }
+  ]
+}
+"""
+
+
+def sequence_models() -> tuple[Sums, ...]:
+    """What test.sh makes of Triton's Python model of sequences, without batches on four instances."""
+    return tuple(Sums(f"python_nobatch_sequence_{kind}", kind) for kind in ("int32", "bool"))
+
+
+def delayed(name: str, batching: str = "") -> Copied:
+    """An identity of L0_metrics, which takes two seconds a run."""
+    return Copied(f"{QA}/L0_metrics/identity_delay", name, append=batching, **BACKEND_IDENTITY)
+
+
+def model_queue(test: str, batching: str, delay_ms: int = 0, differs: str = "") -> Suite:
+    """One test of L0_model_queue, which has models of its own."""
+    zero = identity(
+        "custom_zero_1_float32", "TYPE_FP32", -1, 32, f"dynamic_batching {{ {batching} }}", delay_ms=delay_ms
+    )
+    return Suite(
+        f"L0_model_queue {test}",
+        "L0_model_queue",
+        "model_queue_test",
+        1,
+        (zero, *there("L0_model_queue", "ensemble_zero_1_float32")),
+        only=(test,),
+        options={"readiness": "lenient"},
+        differs={f"ModelQueueTest.{test}": differs} if differs else {},
+    )
+
+
+def shared_memory(client: str) -> tuple[Suite, Suite]:
+    return (
+        Suite(
+            f"L0_shared_memory {client}",
+            "L0_shared_memory",
+            "shared_memory_test",
+            13,
+            (OnnxAddSub("simple"),),
+            only=(
+                "test_invalid_create_shm",
+                "test_valid_create_set_register",
+                "test_unregister_before_register",
+                "test_unregister_after_register",
+                "test_reregister_after_register",
+                "test_unregister_after_inference",
+                "test_register_after_inference",
+                "test_too_big_shm",
+                "test_mixed_raw_shm",
+                "test_unregisterall",
+                "test_infer_offset_out_of_bound",
+                "test_infer_byte_size_out_of_bound",
+                "test_register_out_of_bound",
+            ),
+            alone=True,
+            options=SHARED_MEMORY,
+            variables={"CLIENT_TYPE": client},
+            differs={
+                "SharedMemoryTest.test_invalid_create_shm": "it expects words of its own client that this has no longer"
+            },
+        ),
+        Suite(
+            f"L0_shared_memory unregister {client}",
+            "L0_shared_memory",
+            "shared_memory_test",
+            1,
+            python("execute_delayed_model"),
+            only=(f"test_unregister_shm_during_inference_{client}",),
+            options=SHARED_MEMORY,
+            variables={"CLIENT_TYPE": client},
+            differs={
+                f"TestSharedMemoryUnregister.test_unregister_shm_during_inference_{client}": (
+                    "a region may be unregistered at any time: what requests use of it stays mapped until they are done"
+                )
+            },
+        ),
+    )
+
+
+def own_unittest(folder: str, model: str, *models: Model, **more: Any) -> Suite:
+    """A Python model whose one request runs unittest in it."""
+    return Suite(
+        f"L0_backend_python/{folder} {model}",
+        "L0_backend_python",
+        "test_infer_shm_leak",
+        1,
+        models,
+        edits=(("import pytest\n", ""), ("class TestInferShmLeak:", "class TestInferShmLeak(unittest.TestCase):")),
+        variables={"MODEL_NAME": model, "BLS_KIND": "non_decoupled"},
+        **more,
+    )
+
+
 SUITES = (
     Suite("L0_http generate", "L0_http", "generate_endpoint_test", 17, there("L0_http/generate_models", "mock_llm")),
     Suite(
@@ -331,7 +556,7 @@ SUITES = (
     dlpack_io(
         "decoupled",
         "dlpack_io_identity_decoupled",
-        differs={"IOTest.test_ensemble_io": "an ensemble that is not decoupled has no decoupled step"},
+        gpu=("IOTest.test_ensemble_io",),
     ),
     Suite(
         "L0_backend_python/bls parameters",
@@ -358,11 +583,7 @@ SUITES = (
         "grpc_endpoint_test",
         2,
         python("bls_request_rescheduling", "request_rescheduling_addsub", "iterative_sequence", "wrong_return_type"),
-        options={"model_control": {"mode": "explicit", "load": ["*"]}, "readiness": "lenient"},
-        differs=dict.fromkeys(
-            ("GrpcEndpointTest.test_grpc_decoupled", "GrpcEndpointTest.test_grpc_non_decoupled"),
-            "sequence_batching.iterative_sequence is not supported: a configuration that has it is refused",
-        ),
+        options={"model_control": {"mode": "explicit", "load": ["*"]}},
     ),
     Suite(
         "L0_backend_python/model_control",
@@ -371,5 +592,393 @@ SUITES = (
         1,
         python("identity_fp32", "simple_identity_fp32"),
         options={"model_control": {"mode": "explicit"}},
+    ),
+    Suite(
+        "L0_decoupled",
+        "L0_decoupled",
+        "decoupled_test",
+        6,
+        (
+            repeat(0.0001),
+            Copied(f"{QA}/L0_decoupled/models/identity_int32", **BACKEND_IDENTITY),
+            *there(
+                "L0_decoupled/models",
+                "repeat_square",
+                "sequence_repeat",
+                "fan_repeat",
+                "nested_square",
+                "simple_repeat",
+            ),
+            SQUARE,
+            OnnxAddSub(
+                "libtorch_nobatch_int32_int32_int32",
+                dims=(1,),
+                outputs=("OUTPUT__1", "OUTPUT__0"),
+                max_batch_size=0,
+            ),
+        ),
+        only=(
+            "test_one_to_none",
+            "test_one_to_one",
+            "test_one_to_many",
+            "test_no_streaming",
+            "test_response_order",
+            "test_wrong_shape",
+        ),
+        edits=(("request_delay / 1000", "request_delay / 10000"),),
+    ),
+    Suite(
+        "L0_decoupled NonDecoupledTest",
+        "L0_decoupled",
+        "decoupled_test",
+        2,
+        (repeat(0.001, decoupled=False),),
+        only=("NonDecoupledTest",),
+    ),
+    Suite(
+        "L0_simple_ensemble",
+        "L0_simple_ensemble",
+        "ensemble_test",
+        3,
+        (
+            OnnxAddSub("simple", versions=(1, 2)),
+            *there("L0_simple_ensemble/models", "ensemble_add_sub_int32_int32_int32"),
+        ),
+        only=("test_ensemble_add_sub", "test_ensemble_sequence_flags", "test_ensemble_add_sub_one_output"),
+        alone=True,
+        differs={
+            "EnsembleTest.test_ensemble_sequence_flags": (
+                "an ensemble's answer does not say again which sequence its caller has named"
+            )
+        },
+    ),
+    Suite(
+        "L0_string_io",
+        "L0_string_io",
+        "string_client_test",
+        1,
+        (
+            identity("graphdef_nobatch_zero_1_object", "TYPE_STRING", -1, 0),
+            *python("string_identity", replace=(("[ 1 ]", "[ 8 ]"),)),
+        ),
+    ),
+    *shared_memory("http"),
+    *shared_memory("grpc"),
+    Suite(
+        "L0_grpc_state_cleanup",
+        "L0_grpc_state_cleanup",
+        "cleanup_test",
+        13,
+        (identity("custom_zero_1_float32", "TYPE_FP32", 1, 1, delay_ms=1000), repeat(0.001)),
+        only=(
+            "test_simple_infer",
+            "test_simple_infer_cancellation",
+            "test_simple_infer_timeout",
+            "test_streaming_infer",
+            "test_streaming_timeout",
+            "test_streaming_cancellation",
+            "test_streaming_infer_shutdownserver",
+            "test_decoupled_infer",
+            "test_decoupled_cancellation",
+            "test_decoupled_timeout",
+            "test_decoupled_infer_shutdownserver",
+            "test_decoupled_infer_with_params_shutdownserver",
+            "test_decoupled_infer_complete",
+        ),
+        alone=True,
+        edits=(("SERVER_PID = None", 'SERVER_PID = os.environ["SERVER_PID"]'),),
+    ),
+    Suite(
+        "L0_http aio",
+        "L0_http",
+        "python_http_aio_test",
+        18,
+        (OnnxAddSub("simple"), *(OnnxAddSub(f"simple_{n}") for n in range(6))),
+        options=SHARED_MEMORY,
+    ),
+    Suite(
+        "L0_grpc aio",
+        "L0_grpc",
+        "python_grpc_aio_test",
+        18,
+        (OnnxAddSub("simple"), *(OnnxAddSub(f"simple_{n}") for n in range(7))),
+        options=SHARED_MEMORY,
+        gpu=("TestGrpcAioClient.test_register_cuda_shared_memory",),
+    ),
+    Suite(
+        "L0_grpc plug-ins",
+        "L0_grpc",
+        "grpc_client_plugin_test",
+        2,
+        there("L0_grpc/client_plugin_models", "client_plugin_test"),
+        options={"open_inference": {"grpc_header_forward_pattern": ".*"}},
+    ),
+    Suite(
+        "L0_request_cancellation gRPC",
+        "L0_request_cancellation",
+        "grpc_cancellation_test",
+        4,
+        (identity("custom_identity_int32", "TYPE_INT32", -1, 1024, delay_ms=10000),),
+        only=(
+            "test_grpc_async_infer",
+            "test_grpc_stream_infer",
+            "test_aio_grpc_async_infer",
+            "test_aio_grpc_stream_infer",
+        ),
+        alone=True,
+    ),
+    Suite(
+        "L0_request_cancellation schedulers",
+        "L0_request_cancellation",
+        "scheduler_test",
+        6,
+        (
+            identity(
+                "dynamic_batch",
+                "TYPE_FP32",
+                -1,
+                2,
+                "dynamic_batching { max_queue_delay_microseconds: 600000 }",
+                delay_ms=6000,
+            ),
+            identity(
+                "sequence_direct",
+                "TYPE_FP32",
+                -1,
+                1,
+                "sequence_batching { direct { } max_sequence_idle_microseconds: 6000000 }",
+                delay_ms=6000,
+            ),
+            identity(
+                "sequence_oldest",
+                "TYPE_FP32",
+                -1,
+                1,
+                "sequence_batching { oldest { max_candidate_sequences: 1 } max_sequence_idle_microseconds: 6000000 }",
+                delay_ms=6000,
+            ),
+            Written("ensemble_model", ENSEMBLE_OF_DYNAMIC_BATCH),
+        ),
+    ),
+    Suite(
+        "L0_iterative_sequence",
+        "L0_iterative_sequence",
+        "iterative_sequence_e2e",
+        6,
+        (
+            Copied(
+                f"{QA}/L0_iterative_sequence/models/iterative_sequence",
+                replace=(('backend: "iterative_sequence"', 'backend: "python"'),),
+                model=ITERATIVE,
+            ),
+        ),
+        options={"model_control": {"mode": "explicit"}},
+        edits=(('"backend": "iterative_sequence"', '"backend": "python"'), (", direct: {", ', "direct": {')),
+        differs={
+            "IterativeSequenceTest.test_reschedule_error": (
+                "a request that its model has not given back yet is no idle sequence"
+            )
+        },
+    ),
+    Suite(
+        "L0_backend_python",
+        "L0_backend_python",
+        "python_test",
+        12,
+        (
+            *python("identity_fp32", "identity_bf16", "delayed_model", "optional", "non_contiguous"),
+            *python("string", "string_fixed", "dlpack_identity"),
+            *python("init_args"),
+            Copied(
+                f"{QA}/python_models/identity_fp32",
+                "identity_uint8",
+                replace=(("TYPE_FP32", "TYPE_UINT8"), ("max_batch_size: 64", "max_batch_size: 8")),
+                append="dynamic_batching { preferred_batch_size: [8], max_queue_delay_microseconds: 12000000 }",
+            ),
+            Copied(
+                f"{QA}/python_models/identity_fp32",
+                "identity_uint8_nobatch",
+                replace=(("TYPE_FP32", "TYPE_UINT8"), ("max_batch_size: 64", "")),
+            ),
+            Copied(f"{QA}/python_models/identity_fp32", "identity_uint32", replace=(("TYPE_FP32", "TYPE_UINT32"),)),
+            Copied(f"{QA}/python_models/identity_fp32", "identity_bool", replace=(("TYPE_FP32", "TYPE_BOOL"),)),
+            *python("pytorch_fp32_fp32"),
+        ),
+        options={"readiness": "lenient"},
+        needs_torch=True,
+        gpu=("PythonTest.test_gpu_tensor_error", "PythonTest.test_dlpack_tensor_error"),
+        differs={
+            "PythonTest.test_bf16": "its own client refuses the array that it makes: since 26.06 it wants ml_dtypes",
+            "PythonTest.test_growth_error": "it fills memory between Triton and its Python models: here is none",
+            "PythonTest.test_init_args": "its model expects to lie in a folder of Triton's image",
+        },
+    ),
+    Suite(
+        "L0_backend_python/async_execute",
+        "L0_backend_python/async_execute",
+        "concurrency_test",
+        6,
+        python("async_execute_decouple", "async_execute_decouple_bls"),
+    ),
+    Suite(
+        "L0_backend_python/logging",
+        "L0_backend_python/logging",
+        "logging_test",
+        1,
+        python("identity_fp32_logging"),
+    ),
+    Suite(
+        "L0_backend_python/response_sender complete_final",
+        "L0_backend_python/response_sender",
+        "response_sender_complete_final_test",
+        1,
+        python("response_sender_complete_final"),
+    ),
+    Suite(
+        "L0_backend_python/io empty output",
+        "L0_backend_python/io",
+        "io_test",
+        1,
+        python("dlpack_empty_output"),
+        only=("test_empty_gpu_output",),
+        needs_torch=True,
+        gpu=("IOTest.test_empty_gpu_output",),
+    ),
+    Suite(
+        "L0_backend_python/io requested output",
+        "L0_backend_python/io",
+        "io_test",
+        2,
+        python("add_sub", "dlpack_io_identity_decoupled"),
+        only=("test_requested_output_default", "test_requested_output_decoupled"),
+        needs_torch=True,
+        gpu=("IOTest.test_requested_output_decoupled",),
+    ),
+    own_unittest(
+        "custom_metrics",
+        "custom_metrics",
+        *python("custom_metrics"),
+        differs={
+            "TestInferShmLeak.test_shm_leak": (
+                "of the ten tests in its model three look at how /metrics writes numbers and types of counters, which "
+                "Prometheus's own client does here, and at a family that the model has deleted"
+            )
+        },
+    ),
+    own_unittest(
+        "argument_validation",
+        "argument_validation",
+        *there("L0_backend_python/argument_validation/models", "argument_validation"),
+    ),
+    Suite(
+        "L0_metrics queue size",
+        "L0_metrics",
+        "metrics_queue_size_test",
+        6,
+        (
+            *(delayed(name) for name in ("default", "default_composing")),
+            *(delayed(name, f"dynamic_batching {{ {WAIT} }}") for name in ("dynamic", "dynamic_composing")),
+            delayed("max_queue_size", f"dynamic_batching {{ {WAIT} default_queue_policy {{ max_queue_size: 4 }} }}"),
+            delayed("sequence_direct", f"sequence_batching {{ direct {{ {WAIT}, minimum_slot_utilization: 1.0 }} }}"),
+            delayed("sequence_oldest", f"sequence_batching {{ oldest {{ {WAIT}, max_candidate_sequences: 4 }} }}"),
+            Copied(f"{QA}/L0_metrics/ensemble_delay", "ensemble"),
+        ),
+        differs=dict.fromkeys(
+            (
+                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_direct",
+                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_oldest",
+            ),
+            "a model that keeps the state of its sequences itself gets their requests one at a time",
+        ),
+    ),
+    Suite(
+        "L0_optional_input",
+        "L0_optional_input",
+        "optional_input_test",
+        10,
+        (
+            Copied(f"{QA}/L0_optional_input/models/identity_2_float32", **BACKEND_IDENTITY),
+            *there(
+                "L0_optional_input/models",
+                "ensemble_identity_2_float32",
+                "optional_connecting_tensor",
+                "optional_identity",
+                "pipeline_identity_2_float32",
+            ),
+        ),
+        only=(
+            "test_all_inputs",
+            "test_optional_same_input",
+            "test_optional_mix_inputs",
+            "test_optional_mix_inputs_2",
+            "test_ensemble_all_inputs",
+            "test_ensemble_optional_same_input",
+            "test_ensemble_optional_mix_inputs",
+            "test_ensemble_optional_mix_inputs_2",
+            "test_ensemble_optional_pipeline",
+            "test_ensemble_optional_connecting_tensor",
+        ),
+        alone=True,
+        differs={
+            f"OptionalInputTest.test_{which}optional_mix_inputs{number}": (
+                "requests with other inputs make a batch of their own: what waits for company is not sent for them"
+            )
+            for which in ("", "ensemble_")
+            for number in ("", "_2")
+        },
+    ),
+    model_queue("test_max_queue_size", f"{PREFERRED} default_queue_policy {{ max_queue_size: 8 }}", delay_ms=5000),
+    model_queue(
+        "test_policy_delay",
+        f"{PREFERRED} {LONG} default_queue_policy {{ timeout_action: DELAY default_timeout_microseconds: 100000 }}",
+    ),
+    model_queue(
+        "test_policy_reject",
+        f"{PREFERRED} {LONG} default_queue_policy {{ default_timeout_microseconds: 100000 }}",
+        differs="the reason of an ensemble's failure is that of its step, and not OTHER",
+    ),
+    model_queue(
+        "test_timeout_override",
+        f"{PREFERRED} {LONG} default_queue_policy {{ allow_timeout_override: true "
+        "default_timeout_microseconds: 1000000 }",
+    ),
+    model_queue("test_priority_levels", f"{PREFERRED} {LONG} priority_levels: 2 default_priority_level: 2"),
+    model_queue(
+        "test_max_priority_levels",
+        f"{PREFERRED} {LONG} priority_levels: {2**64 - 1} default_priority_level: {2**32}",
+        differs="a model has no more than 256 levels of priority",
+    ),
+    model_queue(
+        "test_priority_with_policy",
+        f"preferred_batch_size: [ 4, 8, 32 ] {LONG} priority_levels: 2 default_priority_level: 2 "
+        "default_queue_policy { timeout_action: DELAY allow_timeout_override: true "
+        "default_timeout_microseconds: 11000000 } priority_queue_policy { key: 2 value: { timeout_action: REJECT "
+        "allow_timeout_override: true default_timeout_microseconds: 11000000 } }",
+    ),
+    Suite(
+        "L0_sequence_batcher",
+        "L0_sequence_batcher",
+        "sequence_batcher_test",
+        7,
+        sequence_models(),
+        only=(
+            "test_simple_sequence",
+            "test_length1_sequence",
+            "test_batch_size",
+            "test_no_sequence_start",
+            "test_no_sequence_start2",
+            "test_no_sequence_end",
+            "test_no_correlation_id",
+        ),
+        alone=True,
+        variables={
+            "BACKENDS": "python",
+            "ENSEMBLES": "0",
+            "NO_BATCHING": "1",
+            "MODEL_INSTANCES": "4",
+            "IMPLICIT_STATE": "0",
+            "INITIAL_STATE_FILE": "0",
+            "BATCHER_TYPE": "FIXED",
+        },
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tensorgate.adapters.importers.common import Source, read_text
 from tensorgate.adapters.importers.triton_repository.model import translate
@@ -24,7 +25,27 @@ def read_model(folder: Path, configuration: str | None = None, *, name: str | No
     Raises ValueError naming what is wrong, or OSError.
     """
     folder = folder.absolute()
-    return translate(_source(folder, configuration), name or folder.name, folder, _files(folder))
+    source = _source(folder, configuration)
+    if _answers_any_number(source.config, folder.parent, set()):
+        source.config.model_transaction_policy.decoupled = True
+    return translate(source, name or folder.name, folder, _files(folder))
+
+
+def _answers_any_number(config: Any, repository: Path, seen: set[str]) -> bool:
+    """Whether a model is decoupled by its configuration, or an ensemble has a step that is: in Triton it answers as
+    often as the step, without a word of its own.
+    """
+    if config.model_transaction_policy.decoupled:
+        return True
+    parts = {step.model_name for step in config.ensemble_scheduling.step} - seen
+    seen |= parts
+    for part in sorted(parts):
+        try:
+            if _answers_any_number(_source(repository / part, None).config, repository, seen):
+                return True
+        except (ValueError, OSError):  # told where that model itself is read
+            continue
+    return False
 
 
 def _source(folder: Path, configuration: str | None) -> Source:

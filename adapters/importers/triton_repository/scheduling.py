@@ -20,6 +20,8 @@ def scheduling(source: Source, folder: Path, *, completed: bool) -> dict[str, An
     choice = source.config.WhichOneof("scheduling_choice")
     if choice == "dynamic_batching":
         return _dynamic(source, source.config.dynamic_batching)
+    if choice == "sequence_batching" and source.config.sequence_batching.iterative_sequence:
+        return _iterative(source, source.config.sequence_batching)
     if choice == "sequence_batching":
         return _sequences(source, source.config.sequence_batching, folder)
     alone = source.config.max_batch_size > 0 and not completed
@@ -77,8 +79,6 @@ def _queue(source: Source, key: str, policy: Any) -> dict[str, Any]:
 
 
 def _sequences(source: Source, batching: Any, folder: Path) -> dict[str, Any]:
-    if batching.iterative_sequence:
-        raise source.wrong("sequence_batching.iterative_sequence", "is not supported")
     sequences: dict[str, Any] = {}
     if batching.max_sequence_idle_microseconds:
         sequences["max_idle_us"] = batching.max_sequence_idle_microseconds
@@ -91,6 +91,16 @@ def _sequences(source: Source, batching: Any, folder: Path) -> dict[str, Any]:
     sequences |= ({"controls": controls} if controls else {}) | ({"states": states} if states else {})
     strategy = getattr(batching, batching.WhichOneof("strategy_choice") or "direct")
     return _waits(strategy) | {"max_queue_size": NO_BOUND, "sequences": sequences}
+
+
+def _iterative(source: Source, batching: Any) -> dict[str, Any]:
+    """Every request is a sequence of its own, which its model carries on by giving the request back."""
+    if source.config.backend != "python":
+        raise source.wrong("sequence_batching.iterative_sequence", "is supported for a python model alone")
+    for key in ("control_input", "state"):
+        if getattr(batching, key):
+            raise source.wrong(f"sequence_batching.{key}", "is not supported with iterative_sequence")
+    return {"iterative": True, "max_queue_size": NO_BOUND}
 
 
 def _control(source: Source, key: str, name: str, control: Any) -> dict[str, Any]:

@@ -58,6 +58,7 @@ from tensorgate.gateway.contract.errors.memory import RegionInvalid as RegionInv
 from tensorgate.gateway.contract.errors.memory import RegionKeyReserved as RegionKeyReserved
 from tensorgate.gateway.contract.errors.memory import RegionLimit as RegionLimit
 from tensorgate.gateway.contract.errors.memory import RegionNotFound as RegionNotFound
+from tensorgate.gateway.contract.errors.memory import RegionOutOfBounds as RegionOutOfBounds
 from tensorgate.gateway.contract.errors.memory import RegionRange as RegionRange
 from tensorgate.gateway.contract.errors.memory import RegionUnreachable as RegionUnreachable
 from tensorgate.gateway.contract.errors.memory import SharedMemoryDisabled as SharedMemoryDisabled
@@ -75,6 +76,7 @@ from tensorgate.gateway.contract.errors.model import NotOneAnswer as NotOneAnswe
 from tensorgate.gateway.contract.errors.model import SignatureNotFound as SignatureNotFound
 from tensorgate.gateway.contract.errors.reasons import ErrorReason as ErrorReason
 from tensorgate.gateway.contract.errors.sequence import SequenceBatch as SequenceBatch
+from tensorgate.gateway.contract.errors.sequence import SequenceCancelled as SequenceCancelled
 from tensorgate.gateway.contract.errors.sequence import SequenceIdMismatch as SequenceIdMismatch
 from tensorgate.gateway.contract.errors.sequence import SequenceIdMissing as SequenceIdMissing
 from tensorgate.gateway.contract.errors.sequence import SequenceNotStarted as SequenceNotStarted

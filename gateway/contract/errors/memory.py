@@ -49,8 +49,18 @@ class RegionUnreachable(GatewayError):
         self.key = key
 
 
+class RegionOutOfBounds(InvalidArgument):
+    """The memory that is to be registered under this name is smaller than the region."""
+
+    error_reason = ErrorReason.SHARED_MEMORY
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"shared memory region '{name}' is larger than its memory")
+        self.name = name
+
+
 class RegionInvalid(GatewayError):
-    """The memory of this key is smaller than the region."""
+    """The memory of this key cannot be mapped."""
 
     code = Code.INTERNAL
     error_reason = ErrorReason.SHARED_MEMORY
@@ -94,13 +104,14 @@ class CudaMemoryUnavailable(InvalidArgument):
 
 
 class RegionRange(InvalidArgument):
-    """A request refers to memory outside of a region."""
+    """A request refers to memory outside of a region; `starts_outside`: to none within."""
 
     error_reason = ErrorReason.SHARED_MEMORY
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, starts_outside: bool = False) -> None:
         super().__init__(f"outside of shared memory region '{name}'")
         self.name = name
+        self.starts_outside = starts_outside
 
 
 class OutputTooLarge(GatewayError):

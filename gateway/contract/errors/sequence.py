@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensorgate.gateway.contract.errors.failure import Cancelled
 from tensorgate.gateway.contract.errors.message import InvalidArgument
 from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
@@ -23,6 +24,15 @@ class SequenceNotStarted(InvalidArgument):
 
     def __init__(self, sequence: int | str, model: str) -> None:
         super().__init__(f"sequence {sequence} of model '{model}' has not been started")
+        self.sequence = sequence
+        self.model = model
+
+
+class SequenceCancelled(Cancelled):
+    """An earlier request of the sequence was cancelled while both waited."""
+
+    def __init__(self, sequence: int | str, model: str) -> None:
+        super().__init__(f"sequence {sequence} of model '{model}' was cancelled")
         self.sequence = sequence
         self.model = model
 

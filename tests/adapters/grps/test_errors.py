@@ -23,6 +23,7 @@ MEMORY = [
     kind.RegionExists("r"),
     kind.RegionUnreachable("/k"),
     kind.RegionInvalid("/k"),
+    kind.RegionOutOfBounds("r"),
     kind.RegionKeyReserved("r", "/k", "k"),
     kind.RegionLimit(2),
     kind.CudaMemoryUnavailable("r"),
@@ -140,6 +141,7 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.PreconditionFailed("not so"), 500, Code.OK, "not so"),
     (kind.AlreadyExists("it is there"), 500, Code.OK, "it is there"),
     (kind.Cancelled("stopped"), 500, Code.OK, "stopped"),
+    (kind.SequenceCancelled(5, "m"), 500, Code.OK, "sequence 5 of model 'm' was cancelled"),
     (kind.EncodingFailed("Output y is BOOL."), 500, Code.OK, "Output y is BOOL."),
     (kind.Internal("secret"), 500, Code.OK, "Internal error."),
 ]

@@ -419,6 +419,28 @@ ensemble_scheduling { step [
     assert read_model(folder).entry["decoupled"] is True
 
 
+STEP = """platform: "ensemble" input [ { name: "i" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "o" data_type: TYPE_FP32 dims: [ 1 ] } ] ensemble_scheduling { step [
+  { model_name: "PART" input_map { key: "a" value: "i" } output_map { key: "b" value: "o" } } ] }"""
+
+
+def test_an_ensemble_answers_as_often_as_its_steps_do(write: Write) -> None:
+    """Triton: L0_decoupled, whose ensembles of decoupled models do not say so themselves."""
+    write("model_transaction_policy { decoupled: true }", name="part")
+    write(STEP.replace("PART", "part"), name="outer")
+    assert read_model(write(STEP.replace("PART", "outer"))).entry["decoupled"] is True
+    assert "decoupled" not in read_model(write(STEP.replace("PART", "alone"), name="around")).entry
+    write(STEP.replace("PART", "around"), name="alone")
+    write("not a configuration", name="broken")
+    assert "decoupled" not in read_model(write(STEP.replace("PART", "broken"), name="over")).entry
+
+
+def test_an_iterative_sequence(write: Write) -> None:
+    text = 'backend: "python" sequence_batching { iterative_sequence: true }'
+    entry = read_model(write(text, "model.py")).entry
+    assert (entry["iterative"], "sequences" in entry) == (True, False)
+
+
 def test_a_python_model_gets_its_configuration_whole(write: Write) -> None:
     text = """
 backend: "python" max_batch_size: 4 model_transaction_policy { decoupled: True }
@@ -649,7 +671,14 @@ REFUSES: dict[str, tuple[str | bytes, str]] = {
         "sequence_batching { control_input { name: 'a' control { kind: CONTROL_SEQUENCE_START } } }",
         "needs int32_false_true, fp32_false_true or bool_false_true with two values",
     ),
-    "iterative sequences": ("sequence_batching { iterative_sequence: true }", "is not supported"),
+    "iterative sequences of no program": (
+        "sequence_batching { iterative_sequence: true }",
+        "sequence_batching.iterative_sequence: is supported for a python model alone",
+    ),
+    "iterative sequences with controls": (
+        'backend: "python" sequence_batching { iterative_sequence: true control_input { name: "a" } }',
+        "sequence_batching.control_input: is not supported with iterative_sequence",
+    ),
     "a batch input": (
         "batch_input { kind: BATCH_ELEMENT_COUNT }",
         "config.pbtxt:1:1: batch_input: is not supported: Triton joins ragged inputs end to end",

@@ -214,6 +214,18 @@ WORDS: list[tuple[GatewayError, int, Code, str]] = [
         "failed to register CUDA shared memory region: 'R', GPUs not supported",
     ),
     (
+        errors.RegionOutOfBounds("R"),
+        400,
+        Code.INVALID_ARGUMENT,
+        "failed to register shared memory region 'R': invalid args",
+    ),
+    (
+        errors.RegionRange("R", starts_outside=True),
+        400,
+        Code.INVALID_ARGUMENT,
+        "Invalid offset for shared memory region: 'R'",
+    ),
+    (
         errors.RegionRange("R"),
         400,
         Code.INVALID_ARGUMENT,

@@ -679,6 +679,7 @@ LATE: list[tuple[GatewayError, int, str]] = [
     (errors.Unavailable("not now"), 503, "not now"),
     (errors.AlreadyExists("it is there"), 400, "it is there"),
     (errors.Cancelled("stopped"), 400, "stopped"),
+    (errors.SequenceCancelled(5, "rows"), 400, "sequence 5 of model 'rows' was cancelled"),
 ]
 
 

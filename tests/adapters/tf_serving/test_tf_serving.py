@@ -563,6 +563,7 @@ ANSWERED: list[tuple[GatewayError, int, Code, str]] = [
     (errors.Unavailable("not now"), 503, Code.UNAVAILABLE, "not now"),
     (errors.AlreadyExists("it is there"), 409, Code.ALREADY_EXISTS, "it is there"),
     (errors.Cancelled("stopped"), 499, Code.CANCELLED, "stopped"),
+    (errors.SequenceCancelled(5, "m"), 499, Code.CANCELLED, "sequence 5 of model 'm' was cancelled"),
     (errors.Internal("secret"), 500, Code.INTERNAL, "Internal error"),
     (errors.EncodingFailed("half"), 400, Code.INVALID_ARGUMENT, "half"),
     (

@@ -103,7 +103,7 @@ def run(make_model: Callable[..., Any]) -> Callable[..., Any]:
     async def answers(ensemble: EnsembleBackend, *outputs: str, **inputs: Any) -> list[dict[str, Any]]:
         view = make_model("e", {"x": ("FP32", ROW)}, {"y": ("FP32", ROW)})
         arrays = {name: np.array(value, np.float32) for name, value in inputs.items()}
-        request = InferRequest(view, arrays, "7", parameters={"p": 1}, deadline=9e9)
+        request = InferRequest(view, arrays, "7", parameters={"p": 1}, deadline=9e9, queue_timeout_us=5)
         wanted = outputs or tuple(spec.name for spec in ensemble.outputs)
         steps = ensemble.infer(arrays, wanted, [request])
         return [{name: array.tolist() for name, array in answer.items()} async for answer in steps]
@@ -129,6 +129,7 @@ async def test_a_chain_runs_in_the_order_of_its_tensors_not_of_its_steps(build: 
     assert await run(build(steps, parts), x=[[1, 2]]) == [{"y": [[3, 5]]}]
     (asked,) = parts["plus"].asked
     assert (asked.id, asked.parameters, asked.deadline, [o.name for o in asked.outputs]) == ("7", {"p": 1}, 9e9, ["c"])
+    assert asked.queue_timeout_us == 5
 
 
 async def test_steps_that_do_not_wait_for_each_other_run_side_by_side(build: Any, run: Any) -> None:
@@ -329,3 +330,34 @@ async def test_a_step_that_would_wait_for_itself_is_refused(
     with pytest.raises(ModelFailed, match=text):
         [answer async for answer in ensemble.infer(request.inputs, ("y",), [request])]
     assert not part.asked
+
+
+SPLIT = (
+    step("double", {"a": "x"}, {"c": "half"}),
+    step("add", {"a": "half"}, {"c": "sum"}),
+    step("report", {"a": "half"}, {"c": "seen"}),
+    step("triple", {"a": "x"}, {"c": "other"}),
+)
+"""Two outputs; `report` gives what nobody takes."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ran"),
+    [
+        (("sum", "other"), {"double", "add", "report", "triple"}),
+        (("sum",), {"double", "add", "report"}),
+        (("other",), {"double", "report", "triple"}),
+    ],
+)
+async def test_steps_of_outputs_that_nobody_wants_do_not_run(
+    build: Any, run: Any, wanted: tuple[str, ...], ran: set[str]
+) -> None:
+    """Triton: L0_simple_ensemble, test_ensemble_add_sub_one_output. Two steps in a row are left out, too."""
+    parts = {name: Part(double) for name in ("double", "add", "report", "triple")}
+    ensemble = build(list(SPLIT), parts, outputs=("sum", "other"))
+    (answer,) = await run(ensemble, *wanted, x=[[1, 2]])
+    assert answer.keys() == set(wanted)
+    assert {name for name, part in parts.items() if part.asked} == ran
+    chain = {name: Part(double) for name in ("double", "add", "triple")}
+    await run(build([SPLIT[0], SPLIT[1], SPLIT[3]], chain, outputs=("sum", "other")), "other", x=[[1, 2]])
+    assert [len(part.asked) for part in chain.values()] == [0, 0, 1]

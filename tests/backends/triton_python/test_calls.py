@@ -368,3 +368,36 @@ async def test_a_question_has_no_more_time_than_who_waits_for_it(world: Any) -> 
     job.abandon()
     await until(lambda: not (models["m"][1].running or models["double"][1].running))
     assert world.python("m").heard == "nobody waits for the answer any more"
+
+
+async def test_a_coroutine_that_awaits_the_first_of_many_answers_holds_up_no_other(world: Any, tmp_path: Path) -> None:
+    """Triton: L0_backend_python/async_execute, test_concurrent_execute_multi_request_bls."""
+    world.model(
+        "later",
+        f"""
+        def execute(self, requests):
+            threading.Thread(target=self.answer, args=(requests[0].get_response_sender(),)).start()
+        def answer(self, sender):
+            while not __import__('os').path.exists({str(tmp_path / "go")!r}):
+                time.sleep(0.001)
+            sender.send(y([7]), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        """,
+        decoupled=True,
+    )
+    world.model(
+        "m",
+        ASK.replace("double", "later")
+        + """
+async def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    for response in await self.ask(x_of(requests[0])).async_exec(decoupled=True):
+        sender.send(response)
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        decoupled=True,
+    )
+    await world.start()
+    asked = [asyncio.ensure_future(world.ys("m", [n])) for n in range(3)]
+    await until(lambda: world.app.repository.snapshot.models["later"][1].running == 3)
+    (tmp_path / "go").touch()
+    assert await asyncio.gather(*asked) == [[[7]]] * 3

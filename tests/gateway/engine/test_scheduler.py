@@ -425,6 +425,32 @@ async def test_a_preferred_size_waits_for_nobody(bench: Any, ask: Any) -> None:
     assert b.executor.batches == [[0, 1, 2, 3], [4, 5], [6, 7]]
 
 
+async def test_a_preferred_size_is_one_that_requests_make_exactly(bench: Any, ask: Any) -> None:
+    """Triton: L0_model_queue, test_timeout_override, where 1, 2 and 2 rows go on waiting for 4 or 8."""
+    b = bench(Echo(), max_batch_size=32, max_queue_delay_us=60_000_000, preferred_batch_sizes=(4, 8))
+    jobs = [b.scheduler.submit(ask(*rows)) for rows in ((0,), (1, 2), (3, 4))]
+    await stays(lambda: not b.executor.batches)
+    jobs.append(b.scheduler.submit(ask(5, 6, 7)))
+    assert [await answer(job) for job in jobs] == [[0], [1, 2], [3, 4], [5, 6, 7]]
+    more = [b.scheduler.submit(ask(*rows)) for rows in ((0, 1, 2), (3, 4, 5), (6, 7, 8))]
+    assert [await answer(job) for job in more] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert b.executor.batches == [[*range(8)], [*range(9)]], "as many rows as the largest size wait for no more either"
+
+
+@pytest.mark.parametrize("way", ["abandoned", "late", "delayed"])
+async def test_without_one_of_them_those_behind_may_make_a_preferred_size(bench: Any, ask: Any, way: str) -> None:
+    """Triton: L0_model_queue, test_timeout_override and test_priority_with_policy."""
+    level = LevelPolicy(timeout_action="delay" if way == "delayed" else "reject", allow_timeout_override=True)
+    b = bench(Echo(), level, max_batch_size=32, max_queue_delay_us=60_000_000, preferred_batch_sizes=(4, 8))
+    first = b.scheduler.submit(ask(0, queue_timeout_us=0 if way == "abandoned" else 50_000))
+    jobs = [b.scheduler.submit(ask(*rows)) for rows in ((1, 2), (3, 4))]
+    if way == "abandoned":
+        await stays(lambda: not b.executor.batches)
+        first.abandon()
+    assert [await answer(job) for job in jobs] == [[1, 2], [3, 4]]
+    first.abandon()
+
+
 @pytest.mark.parametrize("runs_on", ["thread", "loop"])
 async def test_one_bad_request_fails_alone(bench: Any, ask: Any, runs_on: Any) -> None:
     b = bench(Echo(runs_on), max_batch_size=8)

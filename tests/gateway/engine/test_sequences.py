@@ -21,6 +21,7 @@ from tensorgate.gateway.contract.errors import (
     QueueFull,
     QueueTimeout,
     SequenceBatch,
+    SequenceCancelled,
     SequenceIdMismatch,
     SequenceIdMissing,
     SequenceNotStarted,
@@ -478,14 +479,31 @@ async def test_a_request_that_fails_costs_its_neighbours_nothing(make: Make) -> 
     assert await outcomes(first, *jobs, *later) == [9, 1, ModelFailed, 3, 11, SequenceNotStarted, 13]
 
 
-async def test_an_abandoned_request_is_left_out(make: Make) -> None:
+async def test_an_abandoned_request_cancels_what_waits_behind_it_in_its_sequence(make: Make) -> None:
+    """Triton: L0_request_cancellation, test_direct_sequence_batch_scheduler_request_cancellation."""
     b = make(Adder())
     b.hold()
     jobs = [b.submit(start(), 1), *[b.submit(step(), n) for n in (10, 100)], b.submit(end(), 1000)]
+    follows = b.submit(only(), 5)
     await b.held()
     jobs[1].abandon()
+    with pytest.raises(StopAsyncIteration):
+        await anext(jobs[1])
     b.release()
-    assert await outcomes(jobs[0], *jobs[2:]) == [1, 101, 1101]
+    assert await outcomes(jobs[0], *jobs[2:], follows) == [1, SequenceCancelled, SequenceCancelled, 5]
+
+
+async def test_a_cancelled_sequence_is_over(make: Make) -> None:
+    b = make(Adder())
+    b.hold()
+    jobs = [b.submit(start(), 1), b.submit(step(), 10), b.submit(step(), 100)]
+    await b.held()
+    jobs[1].abandon()
+    with pytest.raises(SequenceNotStarted):
+        b.submit(step(), 1)
+    b.release()
+    assert await outcomes(jobs[0], jobs[2]) == [1, SequenceCancelled]
+    await until(lambda: b.line.alive == 0)
 
 
 async def test_a_request_abandoned_while_it_runs_has_happened(make: Make) -> None:
@@ -508,9 +526,9 @@ async def test_without_its_first_request_a_sequence_has_not_started(make: Make, 
     lost = b.submit(start(2), 1)
     waiting = [b.submit(step(2), 2), b.submit(start(2), 30), b.submit(step(2), 3)]
     lost.abandon()
-    assert await outcomes(waiting[0]) == [SequenceNotStarted]
+    assert await outcomes(waiting[0]) == [SequenceCancelled]
     waiting[1].abandon()
-    assert await outcomes(waiting[2]) == [SequenceNotStarted]
+    assert await outcomes(waiting[2]) == [SequenceCancelled]
     with pytest.raises(SequenceNotStarted):
         b.submit(step(2))
     assert (b.line.alive, b.scheduler.queued) == (1, 0)

@@ -21,6 +21,7 @@ from tensorgate.gateway.contract.errors import (
     RegionKeyReserved,
     RegionLimit,
     RegionNotFound,
+    RegionOutOfBounds,
     RegionRange,
     RegionUnreachable,
     SharedMemoryDisabled,
@@ -179,7 +180,7 @@ def test_keys_that_lead_elsewhere(key: str, kind: type[GatewayError]) -> None:
 
 
 SIZES = [
-    (0, 0),
+    (0, PAGE + 1),
     (PAGE + 1, 0),
     (1, PAGE),
     (PAGE, 1),
@@ -194,9 +195,14 @@ SIZES = [
 @pytest.mark.parametrize(("byte_size", "offset"), SIZES)
 def test_regions_larger_than_their_memory(byte_size: int, offset: int, make_file: Any) -> None:
     memory, file = SharedMemory(system=True), make_file()
-    with pytest.raises(RegionInvalid):
+    with pytest.raises(RegionOutOfBounds):
         register(memory, "r", file.name, byte_size, offset)
     assert file.stat().st_size == PAGE
+
+
+def test_a_region_of_nothing_cannot_be_mapped(make_file: Any) -> None:
+    with pytest.raises(RegionInvalid):
+        register(SharedMemory(system=True), "r", make_file().name, 0)
 
 
 def test_what_is_no_file_of_our_own(make_file: Any, tmp_path: Path) -> None:
@@ -260,8 +266,9 @@ RANGES = [(0, PAGE + 1), (1, PAGE), (PAGE, 1), (2**63, 1), (1, 2**63), (2**64 - 
 def test_parts_outside_of_a_region(offset: int, byte_size: int, make_file: Any) -> None:
     memory, file = SharedMemory(system=True), make_file(bytes(3 * PAGE))
     register(memory, "r", file.name, PAGE)
-    with pytest.raises(RegionRange):
+    with pytest.raises(RegionRange) as refused:
         memory.view("r", offset, byte_size)
+    assert refused.value.starts_outside is (offset >= PAGE)
     with pytest.raises(RegionNotFound):
         memory.view("q", offset, byte_size)
     for start in (0, PAGE):

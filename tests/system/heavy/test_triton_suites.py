@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from client_scripts import environment
+from heavy_tools import free_ports
 from serving import HOST, ROOT, Gateway, running
 from triton_suites import FETCH, QA, SUITES, Suite, for_numpy_2
 
@@ -38,21 +39,28 @@ def copy_tests(suite: Suite, checkouts: Path, folder: Path, gateway: Gateway) ->
     for part in ("common", suite.folder):
         (folder / part).mkdir(parents=True)
         for file in (checkouts / QA / part).glob("*.py"):
-            text = PORT.sub(lambda found: str(ports[found[0]]), for_numpy_2(file.read_text()))
+            text = file.read_text()
+            for old, new in suite.edits if file.stem == suite.module else ():
+                assert old in text, f"{file} does not say {old}"
+                text = text.replace(old, new)
+            text = PORT.sub(lambda found: str(ports[found[0]]), for_numpy_2(text))
             (folder / part / file.name).write_text(text)
     own = folder / suite.folder
     (own / f"{own.name}_server.log").symlink_to(gateway.log)
     return own
 
 
-def run_suite(suite: Suite, folder: Path) -> dict[str, str | None]:
+def run_suite(suite: Suite, only: tuple[str, ...], folder: Path, gateway: Gateway) -> dict[str, str | None]:
     """Test (class.name) -> None if it passed, else its traceback."""
+    common = next(each / "common" for each in folder.parents if (each / "common").is_dir())
+    server = {"TRITONSERVER_IPADDR": HOST, "SERVER_LOG": str(gateway.log), "SERVER_PID": str(gateway.process.pid)}
     done = subprocess.run(
-        [CLIENTS, RUNNER, suite.module, *suite.only],
+        [CLIENTS, RUNNER, suite.module, *only],
         cwd=folder,
-        env=environment() | {"PYTHONPATH": str(folder), "TRITONSERVER_IPADDR": HOST} | suite.variables,
+        env=environment() | {"PYTHONPATH": f"{folder}:{common}"} | server | suite.variables,
         capture_output=True,
         text=True,
+        errors="replace",  # some print tensors
         timeout=RUNS_WITHIN_S,
     )
     try:
@@ -66,17 +74,30 @@ def has_gpu() -> bool:
     return Path("/dev/nvidia0").exists()
 
 
-@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
-def test_a_suite_of_triton_passes(suite: Suite, checkouts: Path, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
+def serve_and_run(suite: Suite, only: tuple[str, ...], checkouts: Path, folder: Path) -> dict[str, str | None]:
+    """The outcomes of these tests at a gateway of their own."""
+    repository = folder / "repository"
+    repository.mkdir(parents=True)
     for model in suite.models:
         model.write(checkouts, repository)
+    (metrics,) = free_ports(1)
+    for program in repository.glob("*/1/model.py"):  # a model may look at its server's metrics
+        program.write_text(program.read_text().replace("localhost:8002", f"{HOST}:{metrics}"))
     bind: dict[str, Any] = {"bind": f"{HOST}:0"}
-    config = {"listen": {"http": [bind], "grpc": [dict(bind)], "metrics": dict(bind)}, **suite.options}
-    file = tmp_path / "gateway.yaml"
+    listen = {"http": [bind], "grpc": [dict(bind)], "metrics": {"bind": f"{HOST}:{metrics}"}}
+    config = {"listen": listen, **suite.options}
+    file = folder / "gateway.yaml"
     file.write_text(yaml.safe_dump(config | {"server_name": "triton", "repositories": [str(repository)]}))
     with running(file, python=TORCH if suite.needs_torch else None) as gateway:
-        outcomes = run_suite(suite, copy_tests(suite, checkouts, tmp_path / "qa", gateway))
+        return run_suite(suite, only, copy_tests(suite, checkouts, folder / "qa", gateway), gateway)
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_a_suite_of_triton_passes(suite: Suite, checkouts: Path, tmp_path: Path) -> None:
+    runs = [(test,) for test in suite.only] if suite.alone else [suite.only]
+    outcomes: dict[str, str | None] = {}
+    for n, only in enumerate(runs):
+        outcomes |= serve_and_run(suite, only, checkouts, tmp_path / str(n))
     skipped = () if has_gpu() else suite.gpu
     assert outcomes.keys() >= set(skipped), "what needs a GPU is in the suite"
     failed = {name: text for name, text in outcomes.items() if text is not None and name not in skipped}

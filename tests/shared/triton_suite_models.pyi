@@ -1,0 +1,1 @@
+from tests.system.triton_suite_models import *
