@@ -10,13 +10,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from http.client import HTTPException
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.grpc_messages import MESSAGE_PREFIX, PREFIX_BYTES
 from tensorgate.gateway.wire.http2_frames import (
@@ -57,10 +57,17 @@ class Gateway:
         """Ask the health page that every HTTP port has. Raises ClientError unless it is ready (or live)."""
         self._read("/healthz" if live else "/readyz")
 
-    def ask(self, path: str, body: Any = None) -> Any:
-        """GET, or POST of a body as JSON -> the answer's JSON. Raises ClientError."""
+    def ask(self, path: str) -> Any:
+        """GET -> the answer's JSON. Raises ClientError."""
+        return self._json(path, self._read(path))
+
+    def send(self, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+        """POST -> the answer's JSON. Raises ClientError."""
+        return self._json(path, self._read(path, body, headers))
+
+    def _json(self, path: str, content: bytes) -> Any:
         try:
-            return json.loads(self._read(path, body))
+            return json.loads(content)
         except ValueError as error:
             raise ClientError(f"{self._url}{path}: {error}") from None
 
@@ -68,9 +75,8 @@ class Gateway:
         """GET -> the answer's text. Raises ClientError."""
         return self._read(path).decode("utf-8", "replace")
 
-    def _read(self, path: str, body: Any = None) -> bytes:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data)  # noqa: S310  (the scheme is checked above)
+    def _read(self, path: str, body: bytes | None = None, headers: Mapping[str, str] = NOTHING) -> bytes:
+        request = urllib.request.Request(self._url + path, body, dict(headers))  # noqa: S310  (its scheme is checked)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
                 content: bytes = answer.read()
@@ -249,52 +255,6 @@ def _where(group: Mapping[str, Any]) -> str:
 
 def _times(count: int) -> str:
     return f"{count} x " if count > 1 else ""
-
-
-def call(gateway: Gateway, model: str, version: str | None, inputs: Iterable[str], print_line: PrintLine) -> None:
-    """Send inputs as [NAME=]JSON or [NAME=]@FILE, print the outputs. Raises ClientError."""
-    path = f"/v2/models/{urllib.parse.quote(model, safe='')}" + (f"/versions/{version}" if version else "")
-    about = gateway.ask(path)
-    specs = {tensor["name"]: tensor for tensor in about["inputs"]}
-    answer = gateway.ask(f"{path}/infer", {"inputs": [_tensor(text, specs) for text in inputs]})
-    print_line(f"{answer['model_name']} version {answer['model_version']}")
-    for output in answer["outputs"]:
-        print_line(f"  {output['name']}: {output['datatype']} {output['shape']} {json.dumps(output['data'])}")
-
-
-def _tensor(text: str, specs: dict[str, Any]) -> dict[str, Any]:
-    name, value = _name_and_value(text, specs)
-    spec = specs[name]
-    shape = _nesting(value)
-    if len(shape) == len(spec["shape"]) - 1:
-        shape = [1, *shape]
-    data = value if isinstance(value, list) else [value]
-    return {"name": name, "datatype": spec["datatype"], "shape": shape, "data": data}
-
-
-def _name_and_value(text: str, specs: dict[str, Any]) -> tuple[str, Any]:
-    name, separator, rest = text.partition("=")
-    if not separator or name not in specs:
-        if len(specs) != 1:
-            raise ClientError(f"say which input {text[:40]!r} is: NAME=..., with NAME one of {', '.join(specs)}")
-        (name,), rest = specs, text
-    try:
-        content = Path(rest[1:]).read_text(encoding="utf-8") if rest.startswith("@") else rest
-        return name, json.loads(content)
-    except OSError as error:
-        raise ClientError(f"cannot read {rest[1:]}: {error.strerror}") from None
-    except ValueError as error:
-        raise ClientError(f"input {name} is no JSON: {error}") from None
-
-
-def _nesting(value: Any) -> list[int]:
-    shape = []
-    while isinstance(value, list):
-        shape.append(len(value))
-        if not value:
-            break
-        value = value[0]
-    return shape
 
 
 def _error_text(body: bytes) -> str:

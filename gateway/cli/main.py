@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tensorgate import __version__
 from tensorgate.gateway.cli import client
 
 DEFAULT_URL = "http://localhost:8000"
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         description="One front door for Open Inference V2, TensorFlow Serving and grps clients.",
         epilog="Start here:  tensorgate serve config/demo.yaml",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     verb = _verb(verbs, "serve", _serve)
@@ -127,9 +129,10 @@ def _parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="+",
         metavar="[NAME=]JSON|@FILE",
-        help="one input each, as nested lists; NAME= may be left out if the model has only one, "
-        "and the batch dimension if you send one row",
+        help="one input each: JSON, or a file with JSON, an array of NumPy's (.npy) or, for BYTES, anything; @- is "
+        "stdin; NAME= may be left out if the model has only one, and the batch dimension if you send one row",
     )
+    verb.add_argument("--json", action="store_true", help="print the whole answer as JSON")
     verb.add_argument("--version", help="default: the highest that is ready")
     _url(verb)
 
@@ -688,10 +691,14 @@ def _call(options: argparse.Namespace) -> int:
     example:
       tensorgate call half_plus_two '[1.0, 2.0, 5.0]'
       tensorgate call digits image=@config/demo/images/7.json
-      tensorgate call add_sub INPUT0=@a.json INPUT1=@b.json --version 1
+      tensorgate call add_sub INPUT0=@a.npy INPUT1=@b.json --version 1
+      tensorgate call photos image=@photo.jpg --json
+      printf 'a text' | tensorgate call upper text=@-
     """
+    from tensorgate.gateway.cli import model_call
+
     gateway = client.Gateway(options.url, options.timeout)
-    client.call(gateway, options.model, options.version, options.inputs, _print_line)
+    model_call.call(gateway, options.model, options.version, options.inputs, _print_line, as_json=options.json)
     return 0
 
 

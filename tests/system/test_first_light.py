@@ -1,20 +1,26 @@
 """The shipped demo as a newcomer meets it: one command serves it, and every dialect gives the same answers."""
 
 import base64
+import io
 import itertools
 import json
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from serving import DEMO, HOST, Gateway, command, demo_config, running
 from waiting import wait_until
+
+from tensorgate import __version__
+from tensorgate.gateway.cli.main import main
 
 Serve = Callable[[str], Gateway]
 MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer", "running_sum")
@@ -328,13 +334,38 @@ def test_models_lists_what_is_served(demo: Gateway) -> None:
 CALLS = [
     (["half_plus_two", "[1.0, 2.0, 5.0]"], "half_plus_two version 1\n  y: FP32 [3] [2.5, 3.0, 4.5]\n"),
     (["upper", '["a", "ß"]'], 'upper version 1\n  shout: BYTES [2] ["A", "SS"]\n'),
+    (["upper", "text=as it is"], 'upper version 1\n  shout: BYTES [1] ["AS IT IS"]\n'),
+    (["upper", "@a.txt"], 'upper version 1\n  shout: BYTES [1] ["A, FILE"]\n'),
+    (["upper", "@-"], 'upper version 1\n  shout: BYTES [1] ["STDIN"]\n'),
+    (["half_plus_two", "x=@a.npy"], "half_plus_two version 1\n  y: FP32 [1, 3] [3.0, 4.0, 6.0]\n"),
+    (
+        ["add_sub", "INPUT0=@i.npy", f"INPUT1={[2] * 16}"],
+        f"add_sub version 1\n  OUTPUT0: INT32 [1, 16] {[5] * 16}\n  OUTPUT1: INT32 [1, 16] {[1] * 16}\n",
+    ),
 ]
 
 
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"stdin")))
+    Path("a.txt").write_text("a, file")
+    Path("b.npy").write_bytes(b"\x93NUMPY")
+    np.save("a.npy", np.float64([[2, 4, 8]]))
+    np.save("i.npy", np.full(16, 3, np.int8))
+
+
 @pytest.mark.parametrize(("arguments", "printed"), CALLS)
-def test_call(demo: Gateway, arguments: list[str], printed: str) -> None:
-    done = command("call", *arguments, "--url", demo.url)
-    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
+def test_call(
+    demo: Gateway, arguments: list[str], printed: str, files: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["call", *arguments, "--url", demo.url])
+    assert (status, *capsys.readouterr()) == (0, printed, "")
+
+
+def test_call_for_programs(demo: Gateway) -> None:
+    done = command("call", "half_plus_two", "[1.0]", "--json", "--url", demo.url)
+    assert json.loads(done.stdout)["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.5]}]
 
 
 def test_call_reads_a_file(demo: Gateway) -> None:
@@ -353,13 +384,24 @@ def test_call_reads_a_file(demo: Gateway) -> None:
         (["nobody", "1"], "404 Request for unknown model: 'nobody' is not found"),
         (["upper", "[1]"], "400 Unable to parse JSON bytes array"),
         (["add_sub", "[1]"], "say which input"),
+        (["half_plus_two", "one"], "input x is no JSON: "),
+        (["half_plus_two", "@none.npy"], "cannot read none.npy: No such file or directory"),
+        (["half_plus_two", "@b.npy"], "input x, FP32: "),
+        (["upper", "@a.npy"], "input text is BYTES, and an array of numbers is none"),
+        (["add_sub", "INPUT0=@a.npy"], "input INPUT0, INT32: Cannot cast array data from dtype('float64')"),
     ],
 )
-def test_call_says_what_is_wrong(demo: Gateway, arguments: list[str], complaint: str) -> None:
-    done = command("call", *arguments, "--url", demo.url)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert complaint in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_call_says_what_is_wrong(
+    demo: Gateway, arguments: list[str], complaint: str, files: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["call", *arguments, "--url", demo.url]) == 1
+    printed, said = capsys.readouterr()
+    assert (printed, complaint in said, said.count("\n")) == ("", True, 1), said
+
+
+def test_the_version() -> None:
+    done = command("--version")
+    assert (done.returncode, done.stdout) == (0, f"tensorgate {__version__}\n")
 
 
 def test_health_by_exit_status(demo: Gateway) -> None:
