@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tensorgate import __version__
-from tensorgate.gateway.cli import client
+from tensorgate.gateway.cli import client, starters
+from tensorgate.gateway.cli.starters import STARTERS
 
 DEFAULT_URL = "http://localhost:8000"
 Verb = Callable[[argparse.Namespace], int]
@@ -91,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     _model_control(verb)
+
+    verb = _verb(verbs, "new", _new)
+    kinds = "; ".join(f"{kind}: {starter.about}" for kind, starter in STARTERS.items())
+    verb.add_argument("kind", choices=list(STARTERS), help=kinds)
+    verb.add_argument("folder", type=Path, nargs="?", help="where to; by default a folder named like the kind")
 
     verb = _verb(verbs, "check", _check)
     verb.add_argument("files", type=Path, nargs="*", metavar="FILE", help="configurations, YAML")
@@ -482,6 +488,22 @@ def _listen(options: argparse.Namespace) -> str:
     """The configuration, as JSON, of a command line without a file, except its repositories."""
     binds = {name: {"bind": f"0.0.0.0:{getattr(options, f'{name}_port')}"} for name in PORTS}
     return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
+
+
+def _new(options: argparse.Namespace) -> int:
+    """Write a commented configuration to begin with, and what it serves.
+
+    example:
+      tensorgate new python
+      tensorgate new images try/photos
+    """
+    folder = options.folder or Path(options.kind)
+    try:
+        lines = starters.write(options.kind, folder)
+    except OSError as error:
+        raise client.ClientError(f"{folder}: {error.strerror.lower()}" if error.strerror else str(error)) from None
+    _print_line("\n".join(lines))
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:
