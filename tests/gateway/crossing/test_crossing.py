@@ -23,7 +23,7 @@ from waiting import steps, until
 
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
-from tensorgate.gateway.contract.errors import Code, GatewayError, ModelFailed, Unavailable
+from tensorgate.gateway.contract.errors import Cancelled, Code, GatewayError, ModelFailed, Unavailable
 from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.crossing import channel
 from tensorgate.gateway.crossing.arena import Arena, PeerArena
@@ -90,6 +90,14 @@ class Later:
         self.is_abandoned = True
 
 
+class Unanswered(Later):
+    """Answers that do not come before nobody wants them."""
+
+    async def __anext__(self) -> InferResponse:
+        await until(lambda: self.is_abandoned)
+        raise Cancelled
+
+
 class Model:
     """What is to be asked of it says how it answers: by its id."""
 
@@ -108,7 +116,7 @@ class Model:
             return InferResponse({"y": np.zeros(3, "c16")})
         if request.id == "now":
             return InferResponse({"y": request.inputs["x"]})
-        self.asked.append(Later(request))
+        self.asked.append(Unanswered(request) if request.id == "never" else Later(request))
         return self.asked[-1]
 
     submit = answer
@@ -455,10 +463,10 @@ def test_a_hostile_door(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixt
 def test_what_a_door_has_left_is_abandoned(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         peer = await rig.peer()
-        await peer.say(*[submit(number) for number in range(3)], *[submit(number, model=2) for number in range(3, 6)])
+        await peer.say(*[submit(number, model=1 + number // 3, id="never") for number in range(6)])
+        await until(lambda: len(rig.host.model.asked) == 6)
         peer.close()
-        await until(lambda: len(rig.host.model.asked) == 6 and not rig.port._doors)
-        await until(lambda: all(later.is_abandoned or not later._left for later in rig.host.model.asked))
+        await until(lambda: all(asked.is_abandoned for asked in rig.host.model.asked) and not rig.port._doors)
 
     run(test, tmp_path)
 
