@@ -16,6 +16,7 @@ from pydantic import Field
 
 from tensorgate.backends.execution.cuda_install import cuda_problem, is_installed, open_toolkit
 from tensorgate.backends.execution.device import CudaDevice, Device
+from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.options import Options
 
 log = logging.getLogger(__name__)
@@ -101,12 +102,14 @@ def import_onnxruntime() -> Any:
     if is_installed("onnxruntime") and is_installed("onnxruntime-gpu"):
         raise ImportError(
             "onnxruntime and onnxruntime-gpu are both installed, and the CPU build hides the other; "
-            "uninstall both, then install tensorgate with one of the extras cpu, cuda12, cuda13"
+            f"uninstall both, then {install_command('cpu')}, or for GPUs {install_command('cuda13')}"
         )
     try:
         return importlib.import_module("onnxruntime")
     except ImportError:
-        raise ImportError("ONNX models need ONNX Runtime: pip install 'tensorgate[cpu]' (or cuda12, cuda13)") from None
+        raise ImportError(
+            f"ONNX models need ONNX Runtime: {install_command('cpu')}; for GPUs {install_command('cuda13')}"
+        ) from None
 
 
 def _provider_problem(ort: Any) -> str:

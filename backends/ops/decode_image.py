@@ -19,6 +19,7 @@ from tensorgate.backends.ops.image_files import Header, Mode
 from tensorgate.backends.ops.images import T, is_ragged, joined, spread
 from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, TensorSpec
 
@@ -66,8 +67,8 @@ class DecodeImage(TensorOp):
         image_files.find_pillow()
         if options.decoder == "nvimgcodec" and not self._gpu.installed:
             raise ValueError(
-                "decode_image: nvImageCodec is not installed: pip install 'tensorgate[images-cuda13]' (or -cuda12), or "
-                "say decoder: auto"
+                f"decode_image: nvImageCodec is not installed: {install_command('images-cuda13')} "
+                "(or -cu12 in place of -cu13), or say decoder: auto"
             )
 
     def after(self, spec: TensorSpec) -> TensorSpec:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
+from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.tensor import Array
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def find_pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ImportError:
-        raise ValueError("decode_image needs Pillow: pip install 'tensorgate[images]'") from None
+        raise ValueError(f"decode_image needs Pillow: {install_command('images')}") from None
 
 
 def read_header(data: Any, formats: Sequence[str], max_pixels: int) -> Header:

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from tensorgate.backends.ops.checks import given, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
@@ -160,7 +161,7 @@ def open_tokenizer(path: Path) -> Any:
     try:
         library = importlib.import_module("tokenizers")
     except ImportError:
-        raise ImportError("tokenizers are read by the library of that name: pip install 'tensorgate[text]'") from None
+        raise ImportError(f"tokenizers are read by the library of that name: {install_command('text')}") from None
     try:
         return library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself, with a text

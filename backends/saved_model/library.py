@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tensorgate.backends.execution.cuda_install import cuda_problem
+from tensorgate.gateway.contract.extras import install_command
 
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -39,7 +40,7 @@ def import_tensorflow(modules: Iterable[str] = ()) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        raise ValueError("SavedModels need TensorFlow: pip install 'tensorgate[tensorflow]'") from None
+        raise ValueError(f"SavedModels need TensorFlow: {install_command('tensorflow')}") from None
     if quiet:
         tensorflow.get_logger().setLevel("ERROR")
     for module in modules:

@@ -13,6 +13,7 @@ import warnings
 from typing import Any, Final
 
 from tensorgate.backends.execution.cuda_install import cuda_problem
+from tensorgate.gateway.contract.extras import install_command
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def import_torch() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise ValueError("PyTorch's programs need torch: pip install 'tensorgate[torch]'") from None
+        raise ValueError(f"PyTorch's programs need torch: {install_command('torch')}") from None
     for text in ("The given NumPy array is not writ", "`torch.jit.load` is (deprecated|not supported)"):
         warnings.filterwarnings("ignore", text)
     return torch

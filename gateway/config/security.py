@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
 from tensorgate.gateway.config.yaml_tree import NotYaml, key_path, read_tree
+from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
 
@@ -166,12 +167,12 @@ class Jwt(Options):
         try:
             import jwt
         except ImportError:
-            raise ValueError("tokens need PyJWT: pip install tensorgate[jwt]") from None
+            raise ValueError(f"tokens need PyJWT: {install_command('jwt')}") from None
         material = self.key_material()
         algorithms = jwt.algorithms.get_default_algorithms()
         for algorithm in self.algorithms:
             if algorithm not in algorithms:
-                raise ValueError(f"{algorithm} needs PyJWT with cryptography: pip install tensorgate[jwt]")
+                raise ValueError(f"{algorithm} needs PyJWT with cryptography: {install_command('jwt')}")
         if self.jwks_file is not None:
             return _jwks(self.jwks_file.written, material)
         if self.public_key_file is None:

@@ -18,11 +18,11 @@ from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import OutgoingSpan
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.call_record import CallRecord, NoOutgoingSpan
 from tensorgate.gateway.telemetry.trace_context import Parent, is_sampled, parent_of, untraced
 
-MISSING: Final = "opentelemetry: needs packages that are not installed: pip install 'tensorgate[otel]'"
 _CLOSES_WITHIN_S: Final = 3.0
 _SENDS_WITHIN_S: Final = 5.0
 _MAX_TEXT_CHARS: Final = 512
@@ -57,7 +57,8 @@ class Spans:
 
             sender = sender or exporter(config)
         except ImportError:
-            raise ImportError(MISSING) from None
+            missing = "opentelemetry: needs packages that are not installed"
+            raise ImportError(f"{missing}: {install_command('otel')}") from None
         self._ratio = config.ratio
         self._trace = trace
         resource = Resource.create({"service.name": config.service_name, "service.version": version})

@@ -341,7 +341,7 @@ def test_without_tensorflow_the_error_names_the_remedy(
     unloaded.setitem(sys.modules, "tensorflow", None)
     (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / folder / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"SavedModels need TensorFlow: pip install 'tensorgate\[tensorflow\]'"):
+    with pytest.raises(ValueError, match=r"SavedModels need TensorFlow: pip install 'tensorflow>=2.21'"):
         KIND.load(source(tmp_path, **options))
 
 

@@ -70,7 +70,7 @@ def test_without_torch_the_error_names_the_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     archive(tmp_path / file, FORMS["script"])
-    with pytest.raises(ValueError, match=r"programs need torch: pip install 'tensorgate\[torch\]'"):
+    with pytest.raises(ValueError, match=r"programs need torch: pip install 'torch>=2.9'"):
         KIND.load(source(tmp_path, **options))
 
 

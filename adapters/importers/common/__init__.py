@@ -15,12 +15,12 @@ from tensorgate.adapters.importers.common.document import (
     relative,
 )
 from tensorgate.adapters.importers.common.source import (
-    NEEDS_TENSORFLOW,
     NO_BOUND,
     Note,
     Source,
     UsageError,
     is_version,
+    needs_tensorflow,
     own_notes,
     parse_text,
     printable,
@@ -29,7 +29,6 @@ from tensorgate.adapters.importers.common.source import (
 )
 
 __all__ = [
-    "NEEDS_TENSORFLOW",
     "NO_BOUND",
     "Imported",
     "ImportedServer",
@@ -39,6 +38,7 @@ __all__ = [
     "document",
     "flow",
     "is_version",
+    "needs_tensorflow",
     "one_line",
     "own_notes",
     "parse_text",

@@ -14,6 +14,7 @@ from google.protobuf import text_format
 
 from tensorgate.adapters.importers.common.key_locations import KeyLocations, read_key_locations
 from tensorgate.adapters.protobuf.messages import message, pool
+from tensorgate.gateway.contract.extras import install_command
 
 MAX_BYTES: Final = 1 << 20
 _UNKNOWN: Final = re.compile(r'Message type "([\w.]+)" has no field named "([^"]*)"')
@@ -152,7 +153,11 @@ def printable(text: str) -> str:
 
 NO_BOUND: Final = 65536
 """How many requests may wait where the other server sets no bound."""
-NEEDS_TENSORFLOW: Final = "needs TensorFlow here: pip install 'tensorgate[tensorflow]'"
+
+
+def needs_tensorflow() -> str:
+    """The remark on a model that TensorFlow runs."""
+    return f"needs TensorFlow here: {install_command('tensorflow')}"
 
 
 def versions_of(policy: Any, minimum: int, refuse: Callable[[str], ValueError]) -> Any:

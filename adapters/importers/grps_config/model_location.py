@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import NEEDS_TENSORFLOW, is_version
+from tensorgate.adapters.importers.common import is_version, needs_tensorflow
 from tensorgate.adapters.importers.common.tree import Item
 from tensorgate.adapters.importers.grps_config.torch_script import forward_signature
+from tensorgate.gateway.contract.extras import install_command
 
 _ONNX: Final = "model.onnx"
 _SAVED: Final = ("saved_model.pb", "saved_model.pbtxt")
 _GUESS: Final = (
-    "needs PyTorch, pip install 'tensorgate[torch]'; its tensors are declared as FP32 of any shape, since the file "
+    "needs PyTorch, {install}; its tensors are declared as FP32 of any shape, since the file "
     "does not tell: correct those that are not"
 )
 _EXPORT: Final = {
@@ -45,11 +46,11 @@ def find(inferer: str, path: Item, folder: Path) -> GrpsModelLocation:
         remark = "" if target.suffix == onnx.suffix or target.is_dir() else f"is not run; {onnx.name} beside it is"
         return _place("onnx", onnx.parent, onnx.name, remark)
     if inferer == "tensorflow" and (place is None or _saved(target)):
-        remark = NEEDS_TENSORFLOW if place else f"is not on this machine; copy it here; {NEEDS_TENSORFLOW}"
+        remark = needs_tensorflow() if place else f"is not on this machine; copy it here; {needs_tensorflow()}"
         return _place("tensorflow", target, "", remark)
     if inferer == "torch" and target.is_file() and (found := forward_signature(target)) is not None:
         entry = {"inputs": list(found.inputs), "outputs": list(found.outputs)}
-        located = _place("torch", target.parent, target.name, _GUESS)
+        located = _place("torch", target.parent, target.name, _GUESS.format(install=install_command("torch")))
         return GrpsModelLocation(located.entry | entry, located.because, located.remark)
     wanted = target.with_suffix(".onnx") if target.suffix else target / _ONNX
     remedy = _EXPORT[inferer].format(path=target, onnx=wanted)

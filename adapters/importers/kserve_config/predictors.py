@@ -13,6 +13,7 @@ from tensorgate.adapters.importers.common.tabular import TabularModel, onnx_besi
 from tensorgate.adapters.importers.common.tree import Item
 from tensorgate.adapters.importers.tf_serving_config.model_location import find
 from tensorgate.adapters.importers.triton_repository import model_folders, read_model
+from tensorgate.gateway.contract.extras import install_command
 
 CLAIMS: Final = Path("/mnt/pvc")
 """Where volumes are taken to be mounted, each below its claim's name."""
@@ -163,7 +164,7 @@ def _torch(stored: _Stored, beside: KserveImport) -> Entries:
     file = next((each for each in ("model.pt2", "model.pt") if (stored.path / each).is_file()), None)
     if file is None:
         raise ValueError(f"the format pytorch: {_REMEDIES['pytorch']}")
-    text = "-> path, backend: torch; TorchScript needs inputs and outputs declared; pip install 'tensorgate[torch]'"
+    text = f"-> path, backend: torch; TorchScript needs inputs and outputs declared; {install_command('torch')}"
     stored.uri.note(text, "told")
     return {stored.name: {"backend": "torch", "path": str(stored.path), "file": file, "versions": "none"}}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tensorgate.adapters.importers.common import NEEDS_TENSORFLOW, is_version
+from tensorgate.adapters.importers.common import is_version, needs_tensorflow
 from tensorgate.adapters.importers.common.location import local_path
 
 ONNX: Final = "onnx"
@@ -31,11 +31,11 @@ def find(base_path: str) -> ServableLocation:
     """Looks into the folder if it is on this machine. Raises ValueError with a remedy, or OSError."""
     path = local_path(base_path)
     if not path.exists():
-        remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
+        remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {needs_tensorflow()}"
         return ServableLocation(path, TENSORFLOW, "not on this machine", remark)
     versions = {entry.name: entry for entry in path.iterdir() if is_version(entry)}
     if not versions:
-        remark = f"has no version yet: check the backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
+        remark = f"has no version yet: check the backend, which is a guess; tensorflow {needs_tensorflow()}"
         return ServableLocation(path, TENSORFLOW, "no version yet", remark)
     return _by_files(path, [versions[name] for name in sorted(versions, key=int, reverse=True)])
 
@@ -45,7 +45,7 @@ def _by_files(path: Path, versions: list[Path]) -> ServableLocation:
     for version in versions:
         for file, backend in _FILES.items():
             if (version / file).is_file():
-                remark = NEEDS_TENSORFLOW if backend == TENSORFLOW else ""
+                remark = needs_tensorflow() if backend == TENSORFLOW else ""
                 return ServableLocation(path, backend, f"{version.name}/{file}", remark, version / file)
     seen = sorted({file.name for version in versions for file in version.iterdir() if file.name.isprintable()})
     remedy = "; convert it to ONNX: python -m tf2onnx.convert" if "model.tflite" in seen else ""

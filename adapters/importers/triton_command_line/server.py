@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tensorgate.adapters.importers.common import flow
 from tensorgate.adapters.importers.triton_command_line.flags import TritonCommandLine
+from tensorgate.gateway.contract.extras import install_command
 
 _EVERY: Final = "*"
 _EXIT_SECONDS: Final = 30
@@ -148,4 +149,4 @@ def _spans(said: Mapping[str, Sequence[str]]) -> Iterator[str]:
     rate = said.get("rate", ["1000"])[-1]
     ratio = 1 / int(rate) if rate.isdecimal() and int(rate) else 1
     spans = {"endpoint": _TRACES_PATH.sub("", url), "ratio": round(ratio, 6)}
-    yield f"opentelemetry: {flow(spans)}   # pip install 'tensorgate[otel]'"
+    yield f"opentelemetry: {flow(spans)}   # {install_command('otel')}"

@@ -259,7 +259,7 @@ def test_decode_refuses_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="nvImageCodec is not installed"):
         make(DECODE, op="decode_image", decoder="nvimgcodec")
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(ValueError, match=r"decode_image needs Pillow: pip install 'tensorgate\[images\]'"):
+    with pytest.raises(ValueError, match=r"decode_image needs Pillow: pip install 'pillow>=11'"):
         make(DECODE, op="decode_image")
 
 

@@ -363,7 +363,7 @@ def test_torch_script_is_served_as_it_is(
     assert ("max_queue_delay_us" in entry) is ("n: int" not in arguments)
     assert entry["inputs"] == inputs
     assert entry["outputs"] == [{"name": name, "datatype": "FP32"} for name in outputs]
-    assert "pip install 'tensorgate[torch]'" in outcome.said("correct those that are not")
+    assert "pip install 'torch>=2.9'" in outcome.said("correct those that are not")
     Path("gateway.yaml").write_text(outcome.yaml)
     assert (main(["check", "gateway.yaml"]), capsys.readouterr().err) == (0, "")
 

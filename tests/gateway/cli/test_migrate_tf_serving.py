@@ -108,7 +108,7 @@ def test_the_deprecated_type_is_a_platform(run: Callable[..., Outcome]) -> None:
             "saved",
             "tensorflow",
             "00000123/saved_model.pb",
-            "needs TensorFlow here: pip install 'tensorgate[tensorflow]'",
+            "needs TensorFlow here: pip install 'tensorflow>=2.21'",
         ),
         ("none", "tensorflow", "no version yet", "has no version yet: check the backend, which is a guess"),
         ("nowhere", "tensorflow", "not on this machine", "is not on this machine: check path and backend"),
