@@ -8,12 +8,13 @@ TORCH := .venv-torch
 CUDA := .venv-cuda12 .venv-cuda13
 TOOLS := .tools-heavy
 NODE := .tools-node
+DOCS := .venv-docs
 HELPERS := $(wildcard adapters/_native/*.cpp adapters/_native/*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
 # What `make help` prints is the text behind ## of each target.
-.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance clients clean
+.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance docs clients clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +65,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/. And where a variable names a checkout:
 # TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run.
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+test-system: $(VENV)/.test $(DOCS)/.installed $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -100,10 +101,13 @@ proto: $(VENV)/.test ## rewrite the descriptor set from proto/
 conformance: $(VENV)/.test ## rewrite docs/conformance/: what the servers that are here answer, held against their protocols
 	$(VENV)/bin/python tests/system/write_conformance.py
 
+docs: $(DOCS)/.installed ## a site of README and docs/ in build/site, to be read and searched without a network
+	$(DOCS)/bin/python docs/site.py build/site
+
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -125,6 +129,12 @@ $(CLIENTS)/.installed: tests/system/clients/requirements.txt tests/system/client
 	$(VENV)/bin/python -m venv --clear $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --target $(CLIENTS)/2020 -r $(word 2,$^)
+	@touch $@
+
+$(DOCS)/.installed: docs/requirements.txt | $(VENV)/bin/python
+	@echo "installing Sphinx into $(DOCS) (half a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@
 
 $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python

@@ -76,3 +76,7 @@ def test_the_first_screen_has_the_two_commands() -> None:
     first_screen = README[:2500]
     assert "$ make run" in first_screen
     assert "$ make test" in first_screen
+
+
+def test_it_is_read_in_one_go() -> None:
+    assert len(README.splitlines()) <= 150
