@@ -9,12 +9,13 @@ CUDA := .venv-cuda12 .venv-cuda13
 TOOLS := .tools-heavy
 NODE := .tools-node
 DOCS := .venv-docs
+DIST := .venv-dist
 HELPERS := $(wildcard adapters/_native/*.cpp adapters/_native/*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
 # What `make help` prints is the text behind ## of each target.
-.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance docs clients clean
+.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance docs dist locks clients clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,7 +66,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/. And where a variable names a checkout:
 # TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run.
-test-system: $(VENV)/.test $(DOCS)/.installed $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -104,10 +105,18 @@ conformance: $(VENV)/.test ## rewrite docs/conformance/: what the servers that a
 docs: $(DOCS)/.installed ## a site of README and docs/ in build/site, to be read and searched without a network
 	$(DOCS)/bin/python docs/site.py build/site
 
+dist: $(DIST)/.installed ## sdist, wheel, bill of materials and checksums of a release, in dist/
+	$(DIST)/bin/python deploy/release/dist.py dist
+
+LOCK := pip-compile --quiet --upgrade --strip-extras --generate-hashes --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links
+locks: $(DIST)/.installed ## lock the newest versions of what images bring, to be tested then: deploy/locks/; some minutes
+	$(DIST)/bin/$(LOCK) --extra cpu -o deploy/locks/cpu.txt pyproject.toml
+	for cuda in 12 13; do $(DIST)/bin/$(LOCK) --extra cuda$$cuda --extra images-cuda$$cuda -o deploy/locks/cuda$$cuda.txt pyproject.toml || exit 1; done
+
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -135,6 +144,12 @@ $(DOCS)/.installed: docs/requirements.txt | $(VENV)/bin/python
 	@echo "installing Sphinx into $(DOCS) (half a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(DOCS)
 	$(DOCS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(DIST)/.installed: deploy/release/requirements.txt | $(VENV)/bin/python
+	@echo "installing what makes releases into $(DIST) (half a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(DIST)
+	$(DIST)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@
 
 $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from deployment import CONFIG, DASHBOARDS, DEPLOY, burst, documents, on_free_ports, panels, rules, series, shipped
+from packaging.requirements import Requirement
 from serving import HOST, ROOT, Gateway, Series, running, started
 from waiting import wait_until
 
@@ -28,6 +29,8 @@ KUBERNETES = DEPLOY / "kubernetes"
 CONFIGURATIONS = (CONFIG, CONFIG.with_name("compare.yaml"), KUBERNETES / "gateway.yaml")
 NEEDS_A_GPU = {"nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"}
 OF_PROMETHEUS = {"up"}
+LOCKS = {"cpu": ["cpu"], "cuda12": ["cuda12", "images-cuda12"], "cuda13": ["cuda13", "images-cuda13"]}
+"""File -> the extras that it locks."""
 
 
 def listeners(file: Path = CONFIG) -> dict[int, str]:
@@ -454,3 +457,16 @@ def test_series_are_read_as_the_tests_of_the_system_read_them(watched: tuple[Gat
     counted: Series = gateway.metrics()
     assert counted.values("dialect") == {"open_inference", "tf_serving", "grps"}
     assert {"OK", "NOT_FOUND", "INVALID_ARGUMENT", "INTERNAL"} <= counted.values("code")
+
+
+@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
+def test_what_images_bring_is_locked(lock: str, extras: Sequence[str]) -> None:
+    """Every requirement is met by the version in the file, and every line has hashes."""
+    text = (DEPLOY / f"locks/{lock}.txt").read_text(encoding="utf-8")
+    locked = dict(re.findall(r"^([\w.-]+)==([\w.]+)(?: ;.*)? \\\n    --hash=sha256:", text, re.MULTILINE))
+    assert len(locked) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(locked[requirement.name.replace("_", "-")]), requirement
+    assert not re.search(r"(?:file|https?)://", text)
