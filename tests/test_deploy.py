@@ -470,3 +470,12 @@ def test_what_images_bring_is_locked(lock: str, extras: Sequence[str]) -> None:
     for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(locked[requirement.name.replace("_", "-")]), requirement
     assert not re.search(r"(?:file|https?)://", text)
+
+
+def test_the_chart_has_the_number() -> None:
+    chart = yaml.safe_load((DEPLOY / "helm/Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    values = yaml.safe_load((DEPLOY / "helm/values.yaml").read_text(encoding="utf-8"))
+    assert (
+        values.keys() | {"global"} == json.loads((DEPLOY / "helm/values.schema.json").read_text())["properties"].keys()
+    )
