@@ -2,9 +2,9 @@
 
     python deploy/release/dist.py dist
 
-They are made of what is committed. The wheel is made from the sdist, and says which Linux it runs on at least (manylinux, by auditwheel). The bill of
-materials (CycloneDX) is of an environment into which that wheel was installed with what deploy/locks/cpu.txt locks.
-Needs deploy/release/requirements.txt, and a C++ compiler.
+They are made of what is committed. The wheel is made from the sdist, and says which Linux it runs on at least
+(manylinux, by auditwheel). The bill of materials (CycloneDX) is of an environment into which that wheel was installed
+with what deploy/locks/cpu.txt locks. Needs deploy/release/requirements.txt, and a C++ compiler.
 """
 # ruff: noqa: T201 - a command speaks by print
 
