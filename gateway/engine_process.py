@@ -366,6 +366,7 @@ class EngineProcess:
                 reply.grpc_code,
                 reply.message,
                 reply.streamed,
+                None if reply.metadata is None else (dict(reply.metadata[0]), dict(reply.metadata[1])),
             )
         )
 

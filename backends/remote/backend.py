@@ -57,8 +57,8 @@ _ABOUT_THE_SERVER: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
 
 
 class RemoteBackend(RequestBackend):
-    """The model on this side. Raises ValueError where the configuration asks for what cannot be, Unavailable where the
-    server is not there.
+    """The model on this side. Where nobody says its tensors it has none, and whole calls alone reach it. Raises
+    ValueError where the configuration asks for what cannot be, Unavailable where the server is not there.
     """
 
     device: Device
@@ -79,14 +79,15 @@ class RemoteBackend(RequestBackend):
             described = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
             self.inputs = source.inputs or self._in.here(described.inputs)
             self.outputs = source.outputs or self._out.here(described.outputs)
-            if not self.inputs or not self.outputs:
+            forwards = may_forward(source, client, upstream)
+            if not ((self.inputs and self.outputs) or forwards):
                 raise ValueError(
                     f"{upstream.dialect} has no word for a model's tensors: inputs and outputs must be declared"
                 )
             self.decoupled = described.decoupled if options.decoupled is None else options.decoupled
             if self.decoupled and client.streams == "no":
                 raise ValueError(f"a decoupled model cannot be asked in {upstream.dialect} over {upstream.transport}")
-            self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+            self.max_batch_size = max_batch_size(source, self.inputs, self.outputs) if self.inputs else 0
             there = self._in.there(self.inputs), self._out.there(self.outputs)
             self._description = Description(*there, self.decoupled)
         except futures.CancelledError:  # the loop is about to end, and closes nothing any more
@@ -95,7 +96,7 @@ class RemoteBackend(RequestBackend):
             on_loop(self._close())
             raise
         self.forwarder = None
-        if may_forward(source, client, upstream):
+        if forwards:
             if (other := upstream.other) is not None:
                 beside = _client(source, other)
                 self._pools[beside.transport] = on_loop(_open(beside, other, access_of(other), source.name))

@@ -7,6 +7,8 @@ the caller: they are meant for it alone.
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -18,7 +20,10 @@ from tensorgate.backends.remote.pool import Pool
 from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.errors import QueueFull
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Ask, Client
+
+log = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 1024
 """How many calls may wait for others to end."""
@@ -43,6 +48,19 @@ _OF_CONNECTIONS: Final = frozenset(
 _OF_GRPC: Final = _OF_CONNECTIONS | {"content-type", "user-agent"}
 _GRPC_PREFIX: Final = "grpc-"
 _OF_ANSWERS: Final = _OF_CONNECTIONS | {"date", "server"}
+_OF_GRPC_ANSWERS: Final = _OF_ANSWERS | {
+    ":status",
+    "content-type",
+    "grpc-accept-encoding",
+    "grpc-encoding",
+    "grpc-message",
+    "grpc-status",
+    "x-request-id",
+}
+_METADATA: Final = re.compile(r"[0-9a-z_.-]+ [ -~]*")
+"""A name of gRPC's metadata, and its value."""
+_MAX_METADATA_BYTES: Final = 8 << 10
+"""Of what goes to the caller, before the first message and behind the last. Source: the bound of gRPC's clients."""
 _CREDENTIALS: Final = frozenset({"authorization", "cookie", "x-api-key"})
 
 
@@ -145,4 +163,23 @@ def _reply_here(reply: Reply, *, streamed: bool) -> Reply:
     """What the server replied, for the caller: an error ends a stream."""
     headers = {name: value for name, value in reply.headers.items() if name not in _OF_ANSWERS}
     is_error = reply.grpc_code or reply.http_status != 200
-    return replace(reply, headers=headers, streamed=streamed and not is_error)
+    metadata = reply.metadata
+    if metadata is not None:
+        before, behind = map(_metadata_here, metadata)
+        metadata = (before, behind) if before or behind else None
+    return replace(reply, headers=headers, streamed=streamed and not is_error, metadata=metadata)
+
+
+def _metadata_here(metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """What the server said of the answer, and neither of its connection nor of the status, which is sent anew."""
+    if metadata.keys() <= _OF_GRPC_ANSWERS:
+        return NOTHING
+    kept, room = {}, _MAX_METADATA_BYTES
+    for name, value in metadata.items():
+        if name not in _OF_GRPC_ANSWERS and _METADATA.fullmatch(f"{name} {value}"):
+            room -= len(name) + len(value)
+            if room < 0:
+                log.warning("upstream: more than %d bytes of metadata; the rest is left out", _MAX_METADATA_BYTES)
+                break
+            kept[name] = value
+    return kept

@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES
 from tensorgate.gateway.wire.http2 import Stream
 from tensorgate.gateway.wire.http2_frames import END_STREAM, STREAM_BYTES
@@ -71,7 +72,7 @@ class UpstreamCall(Stream):
             body = self._answers.popleft()
             self.held -= PREFIX_BYTES + len(body)
             self._owner.open_window(self)
-            return Reply(body)
+            return Reply(body, metadata=(self.headers or NOTHING, NOTHING))
         last, self._last = self._last, _OVER
         if isinstance(last, Exception):
             raise last
@@ -115,12 +116,13 @@ class UpstreamCall(Stream):
             return failed(code, f"the answer is none of gRPC's: HTTP status {status}")
         code = _CODES.get(grpc_status, Code.UNKNOWN)
         if code is not Code.OK:
-            return failed(code, unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace"))
+            text = unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace")
+            return Reply(b"", grpc_code=code, message=text, metadata=(self.headers or NOTHING, trailers))
         if self.is_full() and self.has_part:
             return failed(Code.INTERNAL, "more than one answer came")
         if self.has_part or not (self.streams or self._answers):
             return failed(Code.INTERNAL, "the answer is not whole")
-        return _OVER if self.streams else Reply(self._answers[0])
+        return _OVER if self.streams else Reply(self._answers[0], metadata=(self.headers or NOTHING, trailers))
 
 
 def failed(code: Code, text: str) -> Reply:

@@ -170,6 +170,8 @@ class Reply:
     """The text of the gRPC status."""
     streamed: Final[bool] = False
     """More replies may follow on the same call."""
+    metadata: Final[tuple[Mapping[str, str], Mapping[str, str]] | None] = None
+    """gRPC's, that which comes before the first message and that behind the last; values of keys in -bin are base64."""
 
 
 EMPTY: Final = Reply(b"")

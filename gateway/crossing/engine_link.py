@@ -477,7 +477,8 @@ class EngineLink:
             return
         body = parts[0] if len(parts) == 1 else parts
         code = code_of(message.grpc_code)
-        call.events.put_nowait(Reply(body, message.status, message.headers, code, message.text, message.streamed))
+        said = (message.status, message.headers, code, message.text, message.streamed, message.metadata)
+        call.events.put_nowait(Reply(body, *said))
 
     def _relay_end(self, message: RelayEnd) -> None:
         code_of(message.code), code_of(message.reply_code), reason_of(message.reason)

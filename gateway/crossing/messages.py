@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -302,6 +302,7 @@ class RelayReply(Message, tag=34):
     grpc_code: int
     text: str
     streamed: bool
+    metadata: tuple[dict[str, str], dict[str, str]] | None = None
 
 
 class RelayAccepted(Message, tag=38):

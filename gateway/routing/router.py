@@ -16,7 +16,7 @@ from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.engine import DecodeAgain, Infer
-from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound, Unavailable
+from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound, Unavailable, Unsupported
 from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.routing.route import Route, routes_of
@@ -199,7 +199,12 @@ class Router:
         """Raise MustForward where the server behind a model answers this call by itself."""
         name = ref.name if ref.qualified is None else ref.qualified
         view = self._forwarding.get(name)
-        if self.forwards and view is not None and view.forwarder is not None and view.forwarder.takes(call, name):
+        if (
+            self.forwards
+            and view is not None
+            and view.forwarder is not None
+            and view.forwarder.takes(call, name or view.name)
+        ):
             raise MustForward(view)
 
     def forwarded(self, kind: tuple[str, str], named: Callable[[], ModelRef | None]) -> ModelRef | None:
@@ -296,12 +301,16 @@ class Router:
     def _index(self, snapshot: Served) -> None:
         """Rebuild the tables. The snapshot is set last: decoders in other threads take it as the sign to use them."""
         self._views = {}
-        self._latest = {
+        latest = {
             name: versions[max(versions)].view
             for name, versions in snapshot.models.items()
             if versions and name not in self.routes
         }
-        self._forwarding = {name: view for name, view in self._latest.items() if view.forwarder is not None}
+        self._latest = {name: view for name, view in latest.items() if _is_described(view)}
+        self._forwarding = {name: view for name, view in latest.items() if view.forwarder is not None}
+        default = latest.get(self._default or (next(iter(latest)) if len(latest) == 1 else ""))
+        if default is not None and not _is_described(default):
+            self._forwarding[""] = default  # who names no model reaches the other server's own default
         kinds = [view.forwarder.kinds for view in self._forwarding.values() if view.forwarder is not None]
         self._forwarded = frozenset().union(*kinds)
         self._qualified = {
@@ -326,7 +335,7 @@ class Router:
         name = qualified or self._default or (next(iter(wanted)) if len(wanted) == 1 else "")
         view = self._qualified.get(name)
         if view is not None:
-            return view
+            return _described(view)
         if not qualified and self.is_public(name):
             return self.resolve(ModelRef(name), resolution)
         route, _, version = name.rpartition("-")
@@ -361,7 +370,10 @@ class Router:
             version = max(versions)
         if version not in versions:
             raise ModelNotFound(ref.name, version)
-        return versions[version]
+        found = versions[version]
+        if found.view.forwarder is not None:
+            _described(found.view)
+        return found
 
     def _by_route(self, route: Route, ref: ModelRef, resolution: Resolution | None) -> ModelView:
         """A named version or label is that of the first target that has it; other requests are divided by weight."""
@@ -413,6 +425,21 @@ class Router:
         if view is None or view.route is not route:
             view = self._views[key] = replace(model.view, name=name, route=route)
         return view
+
+
+def _is_described(view: ModelView) -> bool:
+    return view.forwarder is None or bool(view.inputs)
+
+
+def _described(view: ModelView) -> ModelView:
+    """A view whose tensors are known. Raises Unsupported."""
+    if not _is_described(view):
+        dialects = ", ".join(sorted({dialect for dialect, _ in view.forwarder.kinds})) if view.forwarder else ""
+        raise Unsupported(
+            f"model '{view.name}' answers callers of {dialects} alone, as they are: the server behind it does not say "
+            "its tensors, and its inputs and outputs are not declared here"
+        )
+    return view
 
 
 def _with_timeout(request: InferRequest, seconds: float) -> InferRequest:

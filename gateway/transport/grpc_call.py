@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 from urllib.parse import quote_from_bytes
@@ -180,7 +181,8 @@ class GrpcCall(Stream):
             self.send_status(reply)
             return
         self.is_answered = True
-        self.last_frames = self._trailers(_OK)
+        metadata = reply.metadata
+        self.last_frames = self._trailers(_OK if metadata is None else _OK + hpack.encode(metadata[1].items()))
         self._send_message(reply)
 
     async def write(self, reply: Reply) -> None:
@@ -205,8 +207,17 @@ class GrpcCall(Stream):
         else:
             text = quote_from_bytes(short_detail(reply.message), safe=_PLAIN)
             block = hpack.encode([("grpc-status", str(reply.grpc_code.value)), ("grpc-message", text)])
-        head = b"" if self._has_sent_headers else _ONLY_BLOCK
-        self._connection.send_last(self, self._trailers(head + block))
+        head, first = (b"" if self._has_sent_headers else _ONLY_BLOCK), b""
+        if reply.metadata is not None:
+            before, behind = reply.metadata
+            block += hpack.encode(behind.items())
+            if before and head:
+                head, first = b"", self._first_headers(before)
+        self._connection.send_last(self, first + self._trailers(head + block))
+
+    def _first_headers(self, metadata: Mapping[str, str]) -> bytes:
+        self._has_sent_headers = True
+        return self._connection.headers_frame(self.number, _HEADERS_BLOCK + hpack.encode(metadata.items()))
 
     def _trailers(self, block: bytes) -> bytes:
         if self._request_id:
@@ -218,8 +229,11 @@ class GrpcCall(Stream):
         parts = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else tuple(body)
         head = b""
         if not self._has_sent_headers:
-            self._has_sent_headers = True
-            head = self._connection.headers_frame(self.number, _HEADERS_BLOCK)
+            if reply.metadata is not None:
+                head = self._first_headers(reply.metadata[0])
+            else:
+                self._has_sent_headers = True
+                head = self._connection.headers_frame(self.number, _HEADERS_BLOCK)
         size = sum(map(len, parts))
         self._context.counters.sent += size
         self._connection.send_message(self, head, parts, size)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -300,6 +302,89 @@ def test_all_models_of_a_server_that_does_not_list_them(upstream: Gateway, tmp_p
             "digits",
             "add_sub",
         }
+
+
+def test_a_grps_server_is_whole_though_nobody_says_its_tensors(tmp_path: Path) -> None:
+    """Callers of grps reach it by both transports, also who names no model; others are told why they cannot."""
+    code = "class Reply:\n    def infer(self, inputs, request):\n        return {'y': inputs['x']}\n"
+    (tmp_path / "reply.py").write_text(code)
+    tensors = [{"name": "x", "datatype": "BYTES", "shape": [1]}]
+    reply: dict[str, Any] = {"backend": "python", "path": "reply.py:Reply"}
+    reply["grps"] = {"version": "1.0.0", "reply": {"str_data": "y"}}
+    reply |= {"inputs": tensors, "outputs": [{**tensors[0], "name": "y"}]}
+    grps = {"initially_online": True, "default_model": "say-1.0.0"}
+    (tmp_path / "up.yaml").write_text(yaml.safe_dump({"listen": listening(), "models": {"say": reply}, "grps": grps}))
+    with running(tmp_path / "up.yaml") as there:
+        server = {"dialect": "grps", "address": address(there, "grpc"), "other_address": address(there, "http")}
+        told = {"listen": listening(), "upstreams": {"old": {**server, "models": ["say-1.0.0"]}}}
+        (tmp_path / "front.yaml").write_text(yaml.safe_dump({**told, "grps": {"initially_online": True}}))
+        with running(tmp_path / "front.yaml") as here:
+            for body in (
+                {"model": "say-1.0.0", "str_data": "hello"},
+                {"str_data": "hello"},
+                {"model": "no", "str_data": ""},
+            ):
+                path = "/grps/v1/infer/predict"
+                asked = [each.post(path, body) for each in (there, here)]
+                assert (asked[0].status, asked[0].body) == (asked[1].status, asked[1].body)
+                if "no" not in body.values():
+                    assert (asked[1].status, asked[1].json["str_data"]) == (200, "hello")
+            ask, answer = message("grps.protos.v1.GrpsMessage"), message("grps.protos.v1.GrpsMessage")
+            with grpc.insecure_channel(address(here, "grpc")) as channel:
+                predict = channel.unary_unary("/grps.protos.v1.GrpsService/Predict")
+                said = predict(ask(model="say-1.0.0", str_data="hello").SerializeToString())
+                assert answer.FromString(said).str_data == "hello"
+            refused = infer(here, "say-1.0.0", x=[1.0])
+            assert (refused.status, "callers of grps alone" in refused.json["error"]) == (501, True)
+            assert here.get("/readyz").status == 200
+
+
+class Talkative(grpc.GenericRpcHandler):
+    """A server of gRPC in front of another, which says more of each answer than that does."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        def answer(body: bytes, context: grpc.ServicerContext) -> bytes:
+            context.send_initial_metadata([("x-served-by", "rack 7"), ("x-key-bin", b"\0\xff")])
+            context.set_trailing_metadata([("x-cost", "3"), ("x-request-id", "theirs")])
+            call = self._channel.unary_unary(details.method).future(body)
+            if call.code() is not grpc.StatusCode.OK:
+                context.abort(call.code(), call.details())
+            answered: bytes = call.result()
+            return answered
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@pytest.mark.parametrize("doors", [1, 2])
+def test_metadata_of_the_server_reaches_the_caller(upstream: Gateway, tmp_path: Path, doors: int) -> None:
+    between = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+    with ExitStack() as stack:
+        between.add_generic_rpc_handlers(
+            (Talkative(stack.enter_context(grpc.insecure_channel(address(upstream, "grpc")))),)
+        )
+        port = between.add_insecure_port("127.0.0.1:0")
+        between.start()
+        stack.callback(lambda: between.stop(0).wait())
+        server = {"dialect": "open_inference", "transport": "grpc", "address": f"127.0.0.1:{port}"}
+        (tmp_path / "front.yaml").write_text(front({"add_sub": {"backend": "remote", "upstream": server}}))
+        options, python = (("--doors", "2"), Path(sys.executable)) if doors > 1 else ((), None)
+        gateway = stack.enter_context(running(tmp_path / "front.yaml", *options, python=python))
+        infer_method = stack.enter_context(grpc.insecure_channel(address(gateway, "grpc"))).unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer"
+        )
+        for inputs, code in (2, grpc.StatusCode.OK), (1, grpc.StatusCode.INVALID_ARGUMENT):
+            request = message("inference.ModelInferRequest")(model_name="add_sub")
+            for number in range(inputs):
+                tensor = request.inputs.add(name=f"INPUT{number}", datatype="INT32", shape=[1, 16])
+                tensor.contents.int_contents.extend(range(16))
+            call = infer_method.future(request.SerializeToString(), metadata=[("x-request-id", "mine")])
+            assert call.code() is code
+            initial, trailing = dict(call.initial_metadata()), dict(call.trailing_metadata())
+            assert (initial["x-served-by"], initial["x-key-bin"]) == ("rack 7", b"\0\xff")
+            assert (trailing["x-cost"], trailing["x-request-id"]) == ("3", "mine")
 
 
 def test_all_versions_of_a_server_for_callers_of_other_dialects(upstream: Gateway, tmp_path: Path) -> None:
