@@ -12,7 +12,7 @@ import ctypes
 import gc
 import platform
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from tensorgate.gateway.config import (
     model_validator,
 )
 from tensorgate.gateway.contract.backend import BackendKind
+from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 from tensorgate.gateway.contract.execution import Computation
@@ -79,6 +80,10 @@ from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.monitoring.usage import Usage
+from tensorgate.gateway.openapi.address import ADDRESS as API_DOCUMENTS
+from tensorgate.gateway.openapi.documents import ApiDocuments
+from tensorgate.gateway.openapi.page import PATHS as DOCS_PATHS
+from tensorgate.gateway.openapi.page import docs_page
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.recording.events import EventSink
@@ -281,7 +286,13 @@ class App:
         self.overview = Status(self.service, engine, self.monitor, about, titles, self.metrics.errors)
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
-        self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded)
+        self._documents = ApiDocuments(self.dialects, __version__, config)
+        if config.api_docs:
+            self.service.documents = self._documents.write
+        house = house_dialects(config)
+        self.called = self.dialects | {dialect.name: dialect for dialect in house}
+        """The dialects in which calls may come."""
+        self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded, house)
         self.addresses: list[str] = []
         self._bound = contextlib.ExitStack()
         self.on_take_over: Callable[[Config], None] = lambda config: None
@@ -340,6 +351,7 @@ class App:
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
         self.ports.limit(config)
+        self._documents.reconfigure(config)
         self.service.reconfigure(config)
         self.on_take_over(config)
 
@@ -490,7 +502,8 @@ class App:
 
     def pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
         """The house's own pages on a port that speaks these dialects: those for operators are on no other."""
-        shown = pages(self.overview, dialects) if self.config.page and dialects else {}
+        operated = pages(self.overview, dialects) if self.config.page and dialects else {}
+        shown = {**operated, **docs_pages(self.config, dialects)}
         return self._pages() | {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
@@ -513,12 +526,22 @@ class App:
 
 
 def guarded(pages: Iterable[str], metrics: Iterable[str], dialects: Iterable[Dialect]) -> dict[str, str]:
-    """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing, and
-    asks for a key.
+    """Which pages need whose rights. Probes need nobody's, nor do the operator's page itself and /docs: they tell
+    nothing, and ask for a key.
     """
     counted = {"/metrics", *metrics}
-    open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(dialects)}
+    open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(dialects), *DOCS_PATHS}
     return {path: "metrics" if path in counted else "page" for path in pages if path not in open_to_all}
+
+
+def house_dialects(config: Config) -> tuple[Dialect, ...]:
+    """The dialects of the house, beside those that the table names."""
+    return (API_DOCUMENTS,) if config.api_docs else ()
+
+
+def docs_pages(config: Config, dialects: Sequence[Dialect]) -> dict[str, Callable[[], Awaitable[Reply]]]:
+    """/docs on a port that speaks these dialects."""
+    return dict.fromkeys(DOCS_PATHS, docs_page) if config.api_docs and dialects else {}
 
 
 def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:

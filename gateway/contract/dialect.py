@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from tensorgate.gateway.contract.api import ApiDescription
 from tensorgate.gateway.contract.call import EMPTY, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, is_long_as_text
 from tensorgate.gateway.contract.errors import GatewayError
@@ -148,6 +149,8 @@ class Dialect:
     """A name by which `ModelRef.qualified` finds a model's highest version, besides name-version."""
     initially_online: bool = False
     """Whether the operator's switch (`SetOnline`) is on at the start."""
+    api: ApiDescription | None = None
+    """Its HTTP addresses for /openapi.json; None: it describes none."""
 
 
 @dataclass(frozen=True, slots=True)
