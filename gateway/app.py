@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import gc
 import platform
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -41,7 +42,7 @@ from tensorgate.gateway.config import (
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Dialect, DialectKind
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind, SampleRequest
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
 from tensorgate.gateway.contract.questions import ServerDescription
@@ -112,6 +113,8 @@ NAME: Final = "tensorgate"
 MODEL_PROCESS: Final = "tensorgate.gateway.model_process"
 _MAX_EXAMPLE_CHARS: Final = 1000
 """How long a line that `serve` prints may be."""
+_MAX_SHORT_CHARS: Final = 200
+"""How long it is where there is a shorter one."""
 """The program of models with processes of their own. It imports this module."""
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
@@ -484,10 +487,18 @@ class App:
     @property
     def page_address(self) -> str | None:
         """Where a browser finds the operator's page."""
-        address = next((a for a in self.addresses if a.startswith(("http://", "https://"))), None)
-        if address is None or not self.config.page or not self.ports.spoken(self.config.listen.http[0]):
-            return None
-        return f"{address}/"
+        return f"{self._site}/" if self.config.page and self._site else None
+
+    @property
+    def docs_address(self) -> str | None:
+        """Where it finds the API described."""
+        return f"{self._site}{DOCS_PATHS[0]}" if self.config.api_docs and self._site else None
+
+    @property
+    def _site(self) -> str:
+        """The first address for browsers, "" where its port speaks no dialect."""
+        address = next((a for a in self.addresses if a.startswith(("http://", "https://"))), "")
+        return address if address and self.ports.spoken(self.config.listen.http[0]) else ""
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
         for versions in self.repository.snapshot.models.values():
@@ -495,10 +506,20 @@ class App:
             if view.configuration.get("sequences"):  # one request alone is no sequence
                 continue
             sample = dialect.sample(view)
-            if sample is not None and (line := sample.curl(address)) is not None and len(line) <= _MAX_EXAMPLE_CHARS:
-                auth = self.config.auth
-                return f'{line} -H "Authorization: Bearer $KEY"' if auth and auth.mode == "required" else line
+            if sample is not None and (line := self._line(dialect, view.name, sample, address)) is not None:
+                return line
         return None
+
+    def _line(self, dialect: Dialect, model: str, sample: SampleRequest, address: str) -> str | None:
+        """The shell line that sends a sample: with its body where that is short, or asks the gateway itself for it."""
+        auth = self.config.auth
+        needs_key = auth is not None and auth.mode == "required"
+        can_ask = self.config.api_docs and not needs_key
+        line = sample.curl(address)
+        if line is not None and len(line) <= (_MAX_SHORT_CHARS if can_ask else _MAX_EXAMPLE_CHARS):
+            return f'{line} -H "Authorization: Bearer $KEY"' if needs_key else line
+        body = f"tensorgate sample {shlex.quote(model)} --dialect {dialect.name} --url {address}"
+        return f"{body} | {sample.curl_of_stdin(address)}" if can_ask else None
 
     def pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
         """The house's own pages on a port that speaks these dialects: those for operators are on no other."""

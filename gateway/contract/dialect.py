@@ -106,8 +106,15 @@ class SampleRequest:
         """One line for the shell, None if no shell takes a body so long."""
         if len(self.body.encode()) >= _MAX_ARGUMENT_BYTES:
             return None
+        return self._curl(base_url, self.body)
+
+    def curl_of_stdin(self, base_url: str) -> str:
+        """One line for the shell that sends a body which comes through a pipe."""
+        return self._curl(base_url, "@-")
+
+    def _curl(self, base_url: str, data: str) -> str:
         typed = f" -H {shlex.quote(f'Content-Type: {self.content_type}')}" if self.content_type else ""
-        return f"curl -s {shlex.quote(base_url.rstrip('/') + self.path)}{typed} -d {shlex.quote(self.body)}"
+        return f"curl -s {shlex.quote(base_url.rstrip('/') + self.path)}{typed} -d {shlex.quote(data)}"
 
 
 _MAX_ARGUMENT_BYTES: Final = 128 << 10

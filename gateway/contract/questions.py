@@ -81,7 +81,8 @@ class ApiDocument:
     """How is the API called, as OpenAPI writes it down? -> bytes of JSON, or NotFound where nobody may ask.
 
     It is about one model, `view`, by the addresses of `version` if that is not None; or else about the whole server,
-    with the models that `caller` may use. `dialect` "" means all that `listener` speaks.
+    with the models that `caller` may use. `dialect` "" means all that `listener` speaks; `long_examples`: also requests
+    that are too long for people.
     """
 
     listener: tuple[str, ...]
@@ -89,6 +90,7 @@ class ApiDocument:
     dialect: str = ""
     view: ModelView | None = None
     version: int | None = None
+    long_examples: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 
     /openapi.json                            the server: what the port speaks, the models that the caller may use
     /openapi.json?dialect=tf_serving         one dialect of it
-    /openapi.json?model=digits[&version=2]   a model
+    /openapi.json?model=digits[&version=2]   a model; with &examples=all also its requests that are long
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _decode(call: Call, resolve: Resolve) -> ApiDocument:
         view = resolve(ref)
     except MustForward as forward:
         view = forward.view
-    return ApiDocument(call.listener, call.caller, dialect, view, ref.version)
+    return ApiDocument(call.listener, call.caller, dialect, view, ref.version, asked.get("examples") == "all")
 
 
 def _encode(document: bytes, question: ApiDocument) -> Reply:

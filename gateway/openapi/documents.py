@@ -99,7 +99,7 @@ class ApiDocuments:
         spoken = self._spoken(question)
         security = self._security(question.listener)
         if question.view is not None:
-            return self._of_model(spoken, question.view, question.version, security)
+            return self._of_model(spoken, question, question.view, security)
         return self._of_server(spoken, views, security)
 
     def _spoken(self, question: ApiDocument) -> list[Dialect]:
@@ -120,8 +120,10 @@ class ApiDocuments:
     # ------------------------------------------------------------------------------------------------------- documents
 
     def _of_model(
-        self, dialects: Sequence[Dialect], view: ModelView, version: int | None, security: _Security
+        self, dialects: Sequence[Dialect], question: ApiDocument, view: ModelView, security: _Security
     ) -> bytes:
+        version = question.version
+        max_bytes = None if question.long_examples else _MAX_EXAMPLE_BYTES
         paths: dict[str, dict[str, Any]] = {}
         known: dict[str, Schema] = {}
         responses: dict[str, Any] = {}
@@ -133,8 +135,8 @@ class ApiDocuments:
                 paths.setdefault(operation.path, {})[operation.method.lower()] = self._operation(
                     dialect, api, operation, security
                 )
-            if version is None:
-                _add_example(paths, dialect.sample(view))
+            if version is None and not view.configuration.get("sequences"):  # one request alone is no sequence
+                _add_example(paths, dialect.sample(view), max_bytes)
         schemas = _reachable([paths, responses], known)
         about = f"{view.name} version {view.version}" if version is not None else view.name
         head = self._head(about, dialects, security, responses)
@@ -311,9 +313,9 @@ def _chapter(kind: type[GatewayError]) -> str:
     return chapter if package == GatewayError.__module__.rpartition(".")[0] else "message"
 
 
-def _add_example(paths: Mapping[str, Mapping[str, Any]], sample: SampleRequest | None) -> None:
+def _add_example(paths: Mapping[str, Mapping[str, Any]], sample: SampleRequest | None, max_bytes: int | None) -> None:
     """Put a request that works beside its schema, unless it is long."""
-    if sample is None or len(sample.body) > _MAX_EXAMPLE_BYTES:
+    if sample is None or (max_bytes is not None and len(sample.body) > max_bytes):
         return
     operation = paths.get(sample.path.partition("?")[0], {}).get("post")
     if operation is not None and _JSON in operation["requestBody"]["content"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from serving import Gateway, demo_config, one_process, running
+from serving import Gateway, command, demo_config, one_process, running
 
 Serve = Callable[[str], Gateway]
 DIGESTS = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("root", "alice")}
@@ -178,3 +178,54 @@ def test_the_page_runs_its_own_script_alone(demo: Gateway) -> None:
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
     assert b"http" not in page.body.replace(b"http://www.w3.org/2000/svg", b"")
+
+
+@pytest.mark.parametrize("dialect", ["open_inference", "tf_serving", "grps"])
+def test_a_sample_from_the_command_line_calls_the_model(dialect: str, demo: Gateway) -> None:
+    done = command("sample", "digits", "--dialect", dialect, "--url", demo.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    samples = next(each["samples"] for each in demo.get("/models.json").json if each["name"] == "digits")
+    assert json.loads(done.stdout) in [json.loads(sample["body"]) for sample in samples]
+
+
+def test_long_samples_are_whole_for_who_asks_for_them(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "wide.py").write_text("class Wide:\n    def infer(self, inputs, request):\n        return inputs\n")
+    tensors = [{"name": "x", "datatype": "FP32", "shape": [50_000]}]
+    wide = {"backend": "python", "path": str(tmp_path / "wide.py:Wide"), "inputs": tensors, "outputs": tensors}
+    gateway = serve(demo_config({"wide": wide}))
+    assert "example" not in json.dumps(gateway.get("/openapi.json?model=wide").json)
+    done = command("sample", "wide", "--url", gateway.url)
+    assert gateway.post("/v2/models/wide/infer", json.loads(done.stdout)).status == 200
+
+
+def test_the_schema_of_a_model_on_the_command_line(demo: Gateway) -> None:
+    done = command("models", "digits", "--schema", "--url", demo.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    schema = json.loads(done.stdout)
+    Draft202012Validator.check_schema(schema)
+    body = json.loads(command("sample", "digits", "--url", demo.url).stdout)
+    Draft202012Validator(schema).validate(body)
+    assert not Draft202012Validator(schema).is_valid({"inputs": [{**body["inputs"][0], "name": "picture"}]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["sample", "nobody"], "404 there is no model nobody"),
+        (["sample", "running_sum"], "open_inference has no example of running_sum"),
+        (["models", "nobody"], "there is no model nobody, but digits, "),
+        (["models", "--schema"], "say of which model: tensorgate models NAME --schema"),
+        (["models", "countdown", "--schema", "--dialect", "tf_serving"], "no request of tf_serving in JSON"),
+        (["models", "digits", "--schema", "--dialect", "soap"], "404 dialect 'soap' is not described here"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong(arguments: list[str], complaint: str, demo: Gateway) -> None:
+    done = command(*arguments, "--url", demo.url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert complaint in done.stderr
+
+
+def test_one_model_is_told_of_alone(demo: Gateway) -> None:
+    lines = command("models", "digits", "--url", demo.url).stdout.splitlines()
+    assert lines[0].startswith("digits  versions 1, 2")
+    assert all(line.startswith("  ") for line in lines[1:])
