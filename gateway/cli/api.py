@@ -23,8 +23,9 @@ def sample(gateway: Gateway, model: str, dialect: str) -> str:
 def schema(gateway: Gateway, model: str, dialect: str) -> str:
     """The JSON Schema of requests to a model, whole, with what it refers to below `$defs`. Raises ClientError."""
     document = _document(gateway, model, dialect)
+    schemas, given = document["components"]["schemas"], _request(document, model, dialect)["schema"]
     found: dict[str, Any] = {}
-    top = _moved(_request(document, model, dialect)["schema"], document["components"]["schemas"], found)
+    top = _moved(schemas[given["$ref"].removeprefix(_SCHEMAS)] if "$ref" in given else given, schemas, found)
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"a request to {model}"}
     return json.dumps({**about, **top, "$defs": found}, indent=2)
 
