@@ -23,9 +23,9 @@ from tensorgate.gateway.contract.errors import (
     Code,
     GatewayError,
     InvalidArgument,
-    LabelNotFound,
     MethodNotAllowed,
     ModelNotFound,
+    Unauthenticated,
     text_of,
 )
 from tensorgate.gateway.contract.questions import ApiDocument
@@ -68,8 +68,10 @@ def _encode(document: bytes, question: ApiDocument) -> Reply:
 
 def _encode_error(error: GatewayError, call: Call) -> Reply:
     status = 405 if isinstance(error, MethodNotAllowed) else _STATUSES.get(error.code, 500)
-    if isinstance(error, (ModelNotFound, LabelNotFound)):
-        status, text = 404, f"there is no model {text_of(error)}"
+    if isinstance(error, ModelNotFound):
+        text = f"there is no model {text_of(error)}"
+    elif isinstance(error, Unauthenticated):
+        text = "The credentials are not valid" if error.given else "Credentials are required"
     else:
         text = text_of(error) or HTTPStatus(status).phrase
     return Reply(orjson.dumps({"error": text}), status, _HEADERS, error.code, text)
