@@ -259,6 +259,9 @@ class App:
         self.reloads = Reloader(config, models, self.repository, steps)
         options = config.dialects()
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        house = house_dialects(config)
+        self.called = self.dialects | {dialect.name: dialect for dialect in house}
+        """The dialects in which calls may come."""
         spoken = self.dialects.values()
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
@@ -284,7 +287,7 @@ class App:
             self.vitals.recorded = self._recorder.counts
         self.service.trim = trim_memory
         self.service.online = any(dialect.initially_online for dialect in spoken)
-        titles = {name: dialect.title for name, dialect in self.dialects.items()}
+        titles = {name: dialect.title for name, dialect in self.called.items()}
         about = (NAME, __version__)
         self.overview = Status(self.service, engine, self.monitor, about, titles, self.metrics.errors)
         self._loop: asyncio.AbstractEventLoop
@@ -292,9 +295,6 @@ class App:
         self._documents = ApiDocuments(self.dialects, __version__, config)
         if config.api_docs:
             self.service.documents = self._documents.write
-        house = house_dialects(config)
-        self.called = self.dialects | {dialect.name: dialect for dialect in house}
-        """The dialects in which calls may come."""
         self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded, house)
         self.addresses: list[str] = []
         self._bound = contextlib.ExitStack()

@@ -46,7 +46,9 @@ def _own(name: str) -> Schema:
 
 
 def _flat(datatype: str) -> Schema:
-    return list_of(element(DTYPES[datatype]))
+    """A flat field's elements. Floats that are not finite have names, as in protobuf's JSON."""
+    item = element(DTYPES[datatype])
+    return list_of(any_of([item, _own("NotFinite")]) if item == NUMBER else item)
 
 
 _STATUS: Final = record(
@@ -66,6 +68,7 @@ _MAPS: Final[dict[str, Schema]] = {
 }
 _SCHEMAS: Final[Mapping[str, Schema]] = {
     "Status": _STATUS,
+    "NotFinite": {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]},
     "Envelope": record({"status": _own("Status")}, ["status"], description="No data."),
     "Text": record({"status": _own("Status"), "str_data": TEXT}, ["status"]),
     "Series": record({"label": TEXT, "data": list_of(list_of(NUMBER))}, ["data"]),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -59,6 +60,10 @@ _CHAPTERS: Final[Mapping[str, frozenset[str]]] = {
 """How a question, an inference, and a change of the server's state fail, by chapters of `contract.errors`."""
 _ANYWHERE: Final = (InvalidArgument, NotFound, ModelNotFound, LabelNotFound, Unavailable, DeadlineExceeded, Internal)
 """How everything may fail."""
+
+
+_Paths: TypeAlias = dict[str, dict[str, Any]]
+"""Path -> method in lower case -> operation."""
 
 
 class _Text(NamedTuple):
@@ -124,36 +129,31 @@ class ApiDocuments:
     ) -> bytes:
         version = question.version
         max_bytes = None if question.long_examples else _MAX_EXAMPLE_BYTES
-        paths: dict[str, dict[str, Any]] = {}
+        paths: _Paths = {}
         known: dict[str, Schema] = {}
         responses: dict[str, Any] = {}
         for dialect, api in _described(dialects):
             part, server = api.model(view, version), api.server()
             known |= {**server.schemas, **part.schemas}
             responses |= self._responses(dialect, api, part.operations)
-            for operation in part.operations:
-                paths.setdefault(operation.path, {})[operation.method.lower()] = self._operation(
-                    dialect, api, operation, security
-                )
-            if version is None and not view.configuration.get("sequences"):  # one request alone is no sequence
-                _add_example(paths, dialect.sample(view), max_bytes)
+            self._add_paths(paths, dialect, api, part.operations, security)
         schemas = _reachable([paths, responses], known)
+        if version is None and not view.configuration.get("sequences"):  # one request alone is no sequence
+            for dialect in dialects:
+                _add_example(paths, dialect.sample(view), max_bytes)
         about = f"{view.name} version {view.version}" if version is not None else view.name
         head = self._head(about, dialects, security, responses)
         return _document(head, [orjson.dumps(paths)[1:-1]], [orjson.dumps(schemas)[1:-1]])
 
     def _of_server(self, dialects: Sequence[Dialect], views: Iterable[ModelView], security: _Security) -> bytes:
-        paths: dict[str, dict[str, Any]] = {}
+        paths: _Paths = {}
         schemas: dict[str, Schema] = {}
         responses: dict[str, Any] = {}
         for dialect, api in _described(dialects):
             part = api.server()
             schemas |= part.schemas
             responses |= self._responses(dialect, api, part.operations)
-            for operation in part.operations:
-                paths.setdefault(operation.path, {})[operation.method.lower()] = self._operation(
-                    dialect, api, operation, security
-                )
+            self._add_paths(paths, dialect, api, part.operations, security)
         texts = [
             self._part(dialect, api, view, paths, security) for view in views for dialect, api in _described(dialects)
         ]
@@ -176,11 +176,8 @@ class ApiDocuments:
             return known
         part = api.model(view, None)
         own = [each for each in part.operations if each.kind in INFERENCES and each.path not in shared]
-        paths: dict[str, dict[str, Any]] = {}
-        for operation in own:
-            paths.setdefault(operation.path, {})[operation.method.lower()] = self._operation(
-                dialect, api, operation, security
-            )
+        paths: _Paths = {}
+        self._add_paths(paths, dialect, api, own, security)
         schemas = _reachable([paths], part.schemas)
         text = _Text(made_of, orjson.dumps(paths)[1:-1], orjson.dumps(schemas)[1:-1])
         parts[key] = text
@@ -205,6 +202,17 @@ class ApiDocuments:
         return {**head, "components": components}
 
     # ------------------------------------------------------------------------------------------------------ operations
+
+    def _add_paths(
+        self,
+        paths: _Paths,
+        dialect: Dialect,
+        api: ApiDescription,
+        operations: Iterable[ApiOperation],
+        security: _Security,
+    ) -> None:
+        for each in operations:
+            paths.setdefault(each.path, {})[each.method.lower()] = self._operation(dialect, api, each, security)
 
     def _operation(
         self, dialect: Dialect, api: ApiDescription, operation: ApiOperation, security: _Security
@@ -313,13 +321,15 @@ def _chapter(kind: type[GatewayError]) -> str:
     return chapter if package == GatewayError.__module__.rpartition(".")[0] else "message"
 
 
-def _add_example(paths: Mapping[str, Mapping[str, Any]], sample: SampleRequest | None, max_bytes: int | None) -> None:
-    """Put a request that works beside its schema, unless it is long."""
+def _add_example(paths: _Paths, sample: SampleRequest | None, max_bytes: int | None) -> None:
+    """Put a request that works beside its schema, unless it is long, or has numbers that JSON has no words for."""
     if sample is None or (max_bytes is not None and len(sample.body) > max_bytes):
         return
     operation = paths.get(sample.path.partition("?")[0], {}).get("post")
-    if operation is not None and _JSON in operation["requestBody"]["content"]:
-        operation["requestBody"]["content"][_JSON]["example"] = orjson.Fragment(sample.body)
+    if operation is None or _JSON not in operation["requestBody"]["content"]:
+        return
+    with suppress(orjson.JSONDecodeError):
+        operation["requestBody"]["content"][_JSON]["example"] = orjson.loads(sample.body)
 
 
 def _response(meaning: str, content: Content) -> dict[str, Any]:

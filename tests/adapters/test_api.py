@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -11,8 +11,11 @@ from tensorgate.adapters.api_schemas import identifier
 from tensorgate.adapters.open_inference.routes import ENDPOINTS
 from tensorgate.gateway.app import registries
 from tensorgate.gateway.contract.api import ApiPart
-from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.questions import ApiDocument
+from tensorgate.gateway.openapi.address import ADDRESS
 
 FILLED = {"model": "m", "version": "1", "label": "x", "kind": "system", "region": "r"}
 OWN_PATH = {"customized_predict_http": {"path": "/own"}}
@@ -125,3 +128,18 @@ def test_identifiers_are_words_and_differ_where_names_do() -> None:
     assert found[:2] == ["a", "a_b"]
     assert len({*found}) == len(found)
     assert all(re.fullmatch(r"[A-Za-z0-9_]+", each) for each in found)
+
+
+def test_a_model_whose_calls_another_server_answers_is_described_here(make_model: Callable[..., ModelView]) -> None:
+    view = make_model("one", **MODELS["one"])
+
+    def forward(ref: ModelRef) -> NoReturn:
+        raise MustForward(view)
+
+    v2 = DIALECTS["open_inference"]
+    for spoken, target in ((v2, "/v2/models/one/openapi.json"), (ADDRESS, "/openapi.json?model=one")):
+        match = spoken.match("GET", target)
+        call = Call(b"", "GET", target, {}, "http", match.args, listener=("here", "a:1"))
+        question = match.endpoint.decode(call, forward)
+        assert isinstance(question, ApiDocument)
+        assert (question.view, question.listener) == (view, ("here", "a:1"))

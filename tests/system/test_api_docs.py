@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 from serving import Gateway, command, demo_config, one_process, running
 
 Serve = Callable[[str], Gateway]
@@ -65,6 +65,20 @@ def test_best_classes_and_failures_fit_theirs(demo: Gateway) -> None:
     answer = demo.post("/v2/models/digits/infer", body)
     name = operation["responses"][str(answer.status)]["$ref"].rpartition("/")[2]
     check(document, document["components"]["responses"][name]["content"], answer.json)
+
+
+def test_a_model_of_sequences_wants_to_know_of_which(demo: Gateway) -> None:
+    document = demo.get("/v2/models/running_sum/openapi.json").json
+    content = document["paths"]["/v2/models/running_sum/infer"]["post"]["requestBody"]["content"]
+    [tensor] = demo.get("/v2/models/running_sum").json["inputs"]
+    shape = [max(size, 1) for size in tensor["shape"]]
+    body: dict[str, Any] = {"inputs": [{**tensor, "shape": shape, "data": [1]}]}
+    with pytest.raises(ValidationError, match="'parameters' is a required property"):
+        check(document, content, body)
+    assert demo.post("/v2/models/running_sum/infer", body).status == 400
+    body["parameters"] = {"sequence_id": 7, "sequence_start": True, "sequence_end": True}
+    check(document, content, body)
+    assert demo.post("/v2/models/running_sum/infer", body).status == 200
 
 
 @pytest.mark.parametrize(

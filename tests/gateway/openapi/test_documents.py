@@ -1,9 +1,11 @@
 """Documents by the configuration: what a port speaks, which credentials it wants, which failures there are."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 import yaml
@@ -132,3 +134,17 @@ def test_a_models_document_has_no_more_than_it_needs(tmp_path: Path, make_model:
     schemas = found["components"]["schemas"]
     assert "v2_RegisterRegion" not in schemas
     assert {"m_InferRequest", "m_InferResponse", "m_Input_x", "m_Output_x", "v2_Classes"} <= schemas.keys()
+
+
+def test_an_example_that_json_has_no_words_for_is_left_out(
+    tmp_path: Path, make_model: Callable[..., ModelView]
+) -> None:
+    documents = writer(config(tmp_path))
+
+    def examples(value: float) -> list[str]:
+        view = make_model("m", X, X, example_inputs={"x": np.full((1, 4), value, np.float32)})
+        paths = asked(documents, view=view)["paths"]
+        return [path.split("/")[1] for path, operation in paths.items() if '"example"' in json.dumps(operation)]
+
+    assert examples(0.5) == ["v2", "v1", "grps"]
+    assert examples(np.nan) == ["grps"]  # which has names for such numbers
