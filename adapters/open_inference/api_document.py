@@ -17,7 +17,7 @@ def decode(call: Call, resolve: Resolve) -> ApiDocument:
         view = resolve(ref)
     except MustForward as forward:
         view = forward.view
-    return ApiDocument(call.listener, call.caller, call.dialect, view, ref.version)
+    return ApiDocument(call.listener, call.caller, call.raw_target, call.dialect, view, ref.version)
 
 
 def encode(document: bytes, question: ApiDocument) -> Reply:

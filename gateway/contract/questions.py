@@ -80,13 +80,15 @@ class ModelMetadata:
 class ApiDocument:
     """How is the API called, as OpenAPI writes it down? -> bytes of JSON, or NotFound where nobody may ask.
 
-    It is about one model, `view`, by the addresses of `version` if that is not None; or else about the whole server,
-    with the models that `caller` may use. `dialect` "" means all that `listener` speaks; `long_examples`: also requests
-    that are too long for people.
+    `target` is the request target of the document, from where addresses are told. It is about one model, `view`, by
+    the addresses of `version` if that is not None; or else about the whole server, with the models that `caller`
+    may use. `dialect` "" means all that `listener` speaks; `long_examples`: also requests that are too long for
+    people.
     """
 
     listener: tuple[str, ...]
     caller: Caller | None
+    target: str
     dialect: str = ""
     view: ModelView | None = None
     version: int | None = None

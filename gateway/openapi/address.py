@@ -51,7 +51,7 @@ def _decode(call: Call, resolve: Resolve) -> ApiDocument:
     asked = dict(parse_qsl(call.raw_target.partition("?")[2]))
     dialect, version = asked.get("dialect", ""), asked.get("version")
     if "model" not in asked:
-        return ApiDocument(call.listener, call.caller, dialect)
+        return ApiDocument(call.listener, call.caller, PATH, dialect)
     if version is not None and not (version.isascii() and version.isdecimal() and len(version) <= _MAX_VERSION_DIGITS):
         raise InvalidArgument("version must be a number")
     ref = ModelRef(asked["model"], None if version is None else int(version))
@@ -59,7 +59,7 @@ def _decode(call: Call, resolve: Resolve) -> ApiDocument:
         view = resolve(ref)
     except MustForward as forward:
         view = forward.view
-    return ApiDocument(call.listener, call.caller, dialect, view, ref.version, asked.get("examples") == "all")
+    return ApiDocument(call.listener, call.caller, PATH, dialect, view, ref.version, asked.get("examples") == "all")
 
 
 def _encode(document: bytes, question: ApiDocument) -> Reply:

@@ -105,7 +105,7 @@ class ApiDocuments:
         security = self._security(question.listener)
         if question.view is not None:
             return self._of_model(spoken, question, question.view, security)
-        return self._of_server(spoken, views, security)
+        return self._of_server(spoken, question, views, security)
 
     def _spoken(self, question: ApiDocument) -> list[Dialect]:
         here = [dialect for dialect in self._dialects.values() if self._speaks(question.listener, dialect.name)]
@@ -142,10 +142,12 @@ class ApiDocuments:
             for dialect in dialects:
                 _add_example(paths, dialect.sample(view), max_bytes)
         about = f"{view.name} version {view.version}" if version is not None else view.name
-        head = self._head(about, dialects, security, responses)
+        head = self._head(about, question, dialects, security, responses)
         return _document(head, [orjson.dumps(paths)[1:-1]], [orjson.dumps(schemas)[1:-1]])
 
-    def _of_server(self, dialects: Sequence[Dialect], views: Iterable[ModelView], security: _Security) -> bytes:
+    def _of_server(
+        self, dialects: Sequence[Dialect], question: ApiDocument, views: Iterable[ModelView], security: _Security
+    ) -> bytes:
         paths: _Paths = {}
         schemas: dict[str, Schema] = {}
         responses: dict[str, Any] = {}
@@ -157,7 +159,7 @@ class ApiDocuments:
         texts = [
             self._part(dialect, api, view, paths, security) for view in views for dialect, api in _described(dialects)
         ]
-        head = self._head(self._config.server_name, dialects, security, responses)
+        head = self._head(self._config.server_name, question, dialects, security, responses)
         return _document(
             head,
             [orjson.dumps(paths)[1:-1], *(text.paths for text in texts if text.paths)],
@@ -186,14 +188,22 @@ class ApiDocuments:
         return text
 
     def _head(
-        self, about: str, dialects: Sequence[Dialect], security: _Security, responses: Mapping[str, Any]
+        self,
+        about: str,
+        question: ApiDocument,
+        dialects: Sequence[Dialect],
+        security: _Security,
+        responses: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """All but paths and schemas."""
+        """All but paths and schemas. Where the server is, is told from the document: a proxy may have put a prefix
+        before both.
+        """
+        up = question.target.partition("?")[0].count("/") - 1
         components: dict[str, Any] = {"responses": responses}
         head: dict[str, Any] = {
             "openapi": _OPENAPI,
             "info": {"title": about, "version": self._version},
-            "servers": [{"url": "/"}],
+            "servers": [{"url": "/".join([".."] * up) or "."}],
             "tags": [{"name": dialect.title} for dialect in dialects],
         }
         if security.schemes:

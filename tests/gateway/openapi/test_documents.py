@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import numpy as np
 import orjson
@@ -35,7 +36,7 @@ def writer(wanted: Config) -> ApiDocuments:
 
 
 def asked(documents: ApiDocuments, *views: ModelView, **question: Any) -> Any:
-    return orjson.loads(documents.write(ApiDocument(PORT, None, **question), views))
+    return orjson.loads(documents.write(ApiDocument(PORT, None, **{"target": "/openapi.json"} | question), views))
 
 
 def with_keys(**more: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def test_a_port_tells_of_what_it_speaks(tmp_path: Path) -> None:
     assert {path.split("/")[1] for path in asked(documents, dialect="grps")["paths"]} == {"grps"}
     with pytest.raises(NotFound, match="open_inference"):
         asked(documents, dialect="open_inference")
-    elsewhere = orjson.loads(documents.write(ApiDocument(("unknown", "port"), None), ()))
+    elsewhere = orjson.loads(documents.write(ApiDocument(("unknown", "port"), None, "/openapi.json"), ()))
     assert len(elsewhere["tags"]) == 3
 
 
@@ -148,3 +149,11 @@ def test_an_example_that_json_has_no_words_for_is_left_out(
 
     assert examples(0.5) == ["v2", "v1", "grps"]
     assert examples(np.nan) == ["grps"]  # which has names for such numbers
+
+
+@pytest.mark.parametrize(
+    "target", ["/openapi.json", "/v2/models/a%2Fb/openapi.json", "/v2/models/m/versions/1/openapi.json?x=/y/"]
+)
+def test_the_server_is_found_from_its_document_behind_a_prefix(target: str, tmp_path: Path) -> None:
+    [server] = asked(writer(config(tmp_path)), target=target)["servers"]
+    assert urljoin(f"https://proxy/here{target}", server["url"] + "/v2/models") == "https://proxy/here/v2/models"
