@@ -11,8 +11,9 @@ import contextlib
 import ctypes
 import gc
 import platform
+import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,8 +40,9 @@ from tensorgate.gateway.config import (
     model_validator,
 )
 from tensorgate.gateway.contract.backend import BackendKind
+from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Dialect, DialectKind
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind, SampleRequest
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
 from tensorgate.gateway.contract.questions import ServerDescription
@@ -79,6 +81,10 @@ from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.monitoring.usage import Usage
+from tensorgate.gateway.openapi.address import ADDRESS as API_DOCUMENTS
+from tensorgate.gateway.openapi.documents import ApiDocuments
+from tensorgate.gateway.openapi.page import PATHS as DOCS_PATHS
+from tensorgate.gateway.openapi.page import docs_page
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.recording.events import EventSink
@@ -107,6 +113,8 @@ NAME: Final = "tensorgate"
 MODEL_PROCESS: Final = "tensorgate.gateway.model_process"
 _MAX_EXAMPLE_CHARS: Final = 1000
 """How long a line that `serve` prints may be."""
+_MAX_SHORT_CHARS: Final = 200
+"""How long it is where there is a shorter one."""
 """The program of models with processes of their own. It imports this module."""
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
@@ -251,6 +259,9 @@ class App:
         self.reloads = Reloader(config, models, self.repository, steps)
         options = config.dialects()
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        house = house_dialects(config)
+        self.called = self.dialects | {dialect.name: dialect for dialect in house}
+        """The dialects in which calls may come."""
         spoken = self.dialects.values()
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
@@ -276,12 +287,15 @@ class App:
             self.vitals.recorded = self._recorder.counts
         self.service.trim = trim_memory
         self.service.online = any(dialect.initially_online for dialect in spoken)
-        titles = {name: dialect.title for name, dialect in self.dialects.items()}
+        titles = {name: dialect.title for name, dialect in self.called.items()}
         about = (NAME, __version__)
         self.overview = Status(self.service, engine, self.monitor, about, titles, self.metrics.errors)
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
-        self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded)
+        self._documents = ApiDocuments(self.dialects, __version__, config)
+        if config.api_docs:
+            self.service.documents = self._documents.write
+        self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded, house)
         self.addresses: list[str] = []
         self._bound = contextlib.ExitStack()
         self.on_take_over: Callable[[Config], None] = lambda config: None
@@ -340,6 +354,7 @@ class App:
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
         self.ports.limit(config)
+        self._documents.reconfigure(config)
         self.service.reconfigure(config)
         self.on_take_over(config)
 
@@ -472,10 +487,18 @@ class App:
     @property
     def page_address(self) -> str | None:
         """Where a browser finds the operator's page."""
-        address = next((a for a in self.addresses if a.startswith(("http://", "https://"))), None)
-        if address is None or not self.config.page or not self.ports.spoken(self.config.listen.http[0]):
-            return None
-        return f"{address}/"
+        return f"{self._site}/" if self.config.page and self._site else None
+
+    @property
+    def docs_address(self) -> str | None:
+        """Where it finds the API described."""
+        return f"{self._site}{DOCS_PATHS[0]}" if self.config.api_docs and self._site else None
+
+    @property
+    def _site(self) -> str:
+        """The first address for browsers, "" where its port speaks no dialect."""
+        address = next((a for a in self.addresses if a.startswith(("http://", "https://"))), "")
+        return address if address and self.ports.spoken(self.config.listen.http[0]) else ""
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
         for versions in self.repository.snapshot.models.values():
@@ -483,14 +506,25 @@ class App:
             if view.configuration.get("sequences"):  # one request alone is no sequence
                 continue
             sample = dialect.sample(view)
-            if sample is not None and (line := sample.curl(address)) is not None and len(line) <= _MAX_EXAMPLE_CHARS:
-                auth = self.config.auth
-                return f'{line} -H "Authorization: Bearer $KEY"' if auth and auth.mode == "required" else line
+            if sample is not None and (line := self._line(dialect, view.name, sample, address)) is not None:
+                return line
         return None
+
+    def _line(self, dialect: Dialect, model: str, sample: SampleRequest, address: str) -> str | None:
+        """The shell line that sends a sample: with its body where that is short, or asks the gateway itself for it."""
+        auth = self.config.auth
+        needs_key = auth is not None and auth.mode == "required"
+        can_ask = self.config.api_docs and not needs_key
+        line = sample.curl(address)
+        if line is not None and len(line) <= (_MAX_SHORT_CHARS if can_ask else _MAX_EXAMPLE_CHARS):
+            return f'{line} -H "Authorization: Bearer $KEY"' if needs_key else line
+        body = f"tensorgate sample {shlex.quote(model)} --dialect {dialect.name} --url {address}"
+        return f"{body} | {sample.curl_of_stdin(address)}" if can_ask else None
 
     def pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
         """The house's own pages on a port that speaks these dialects: those for operators are on no other."""
-        shown = pages(self.overview, dialects) if self.config.page and dialects else {}
+        operated = pages(self.overview, dialects) if self.config.page and dialects else {}
+        shown = {**operated, **docs_pages(self.config, dialects)}
         return self._pages() | {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
@@ -513,12 +547,22 @@ class App:
 
 
 def guarded(pages: Iterable[str], metrics: Iterable[str], dialects: Iterable[Dialect]) -> dict[str, str]:
-    """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing, and
-    asks for a key.
+    """Which pages need whose rights. Probes need nobody's, nor do the operator's page itself and /docs: they tell
+    nothing, and ask for a key.
     """
     counted = {"/metrics", *metrics}
-    open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(dialects)}
+    open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(dialects), *DOCS_PATHS}
     return {path: "metrics" if path in counted else "page" for path in pages if path not in open_to_all}
+
+
+def house_dialects(config: Config) -> tuple[Dialect, ...]:
+    """The dialects of the house, beside those that the table names."""
+    return (API_DOCUMENTS,) if config.api_docs else ()
+
+
+def docs_pages(config: Config, dialects: Sequence[Dialect]) -> dict[str, Callable[[], Awaitable[Reply]]]:
+    """/docs on a port that speaks these dialects."""
+    return dict.fromkeys(DOCS_PATHS, docs_page) if config.api_docs and dialects else {}
 
 
 def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:

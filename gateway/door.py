@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 from tensorgate import __version__
 from tensorgate.adapters.protobuf import messages as descriptors
-from tensorgate.gateway.app import alias, guarded, observer_of, recorder_of, trim_memory
+from tensorgate.gateway.app import alias, docs_pages, guarded, house_dialects, observer_of, recorder_of, trim_memory
 from tensorgate.gateway.config import Config, ConfigError, model_validator
 from tensorgate.gateway.contract.call import Reply, combined
 from tensorgate.gateway.contract.canonical import ModelRef
@@ -150,7 +150,8 @@ class Door:
         self._limits.forget_row()
         self._spread = Spread(self._shared, role.row, role.door_socket)
         self._sockets = Sockets.inherited(role.http, role.metrics, role.grpc)
-        self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
+        traffic, house = self._metrics.traffic, house_dialects(config)
+        self._ports = Ports(self.service, self._dialects, descriptors.pool(), traffic, self._guarded, house)
         self._connecting: asyncio.Task[None] | None = None
         self._bounding: asyncio.TimerHandle | None = None
         self._told = asyncio.Event()
@@ -367,7 +368,7 @@ class Door:
         if self._config.page and dialects:
             found |= {path: read_only(read) for path, read in html_pages(dialects).items()}
             found |= {path: self._relayed_page(path) for path in DATA_PATHS}
-        return found
+        return found | {path: read_only(read) for path, read in docs_pages(self._config, dialects).items()}
 
     def _guarded(self, shown: Mapping[str, Page]) -> dict[str, str]:
         return guarded(shown, (each.path for each in self._call_metrics.values()), self._dialects.values())

@@ -319,7 +319,7 @@ class EngineProcess:
         door.send(RelayEnd(message.call, Code.OK, Code.OK, *CALLER_LEFT, "", "", "", None, 0.0))
 
     def _call(self, message: Relay, body: Buffer) -> tuple[Endpoint, Call]:
-        dialect = self._app.dialects.get(message.dialect)
+        dialect = self._app.called.get(message.dialect)
         if dialect is None:
             raise CrossingBroken(f"no dialect {message.dialect[:80]}")
         if message.transport == "grpc":

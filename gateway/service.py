@@ -22,9 +22,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
@@ -53,6 +53,7 @@ from tensorgate.gateway.contract.errors import (
     ModelFailed,
     ModelNotFound,
     ModelUnavailable,
+    NotFound,
     NotOneAnswer,
     Unauthenticated,
     Unknown,
@@ -60,6 +61,7 @@ from tensorgate.gateway.contract.errors import (
     text_of,
 )
 from tensorgate.gateway.contract.questions import (
+    ApiDocument,
     InferTogether,
     LogSettings,
     ModelConfigurations,
@@ -152,6 +154,8 @@ class Service:
         """Gives back what the allocator keeps; called in a thread."""
         self.relay: Relay | None = None
         """In a door: passes calls on to the engine's process."""
+        self.documents: Callable[[ApiDocument, Iterable[ModelView]], bytes] | None = None
+        """Writes documents of the API, in any thread, of the server with these models; None: nobody may have them."""
         self.started = False
         self.draining = False
         self.online = False
@@ -166,6 +170,7 @@ class Service:
             ModelList: lambda question: engine.names(),
             ModelReady: self._model_ready,
             ModelMetadata: lambda question: question.view,
+            ApiDocument: self._api_document,
             MonitorSeries: lambda question: monitor.series(question) if monitor is not None else (),
             ReloadModels: self._reload_models,
             LogSettings: self._log_settings,
@@ -651,6 +656,18 @@ class Service:
     def _server_metadata(self, question: ServerMetadata) -> ServerDescription:
         models = self._engine.ask(ModelConfigurations())
         return replace(self._description, configuration={**self._description.configuration, "models": models})
+
+    async def _api_document(self, question: ApiDocument) -> bytes:
+        """Of the server, with the highest versions that the caller may use."""
+        if self.documents is None:
+            raise NotFound("Not Found")
+        views = []
+        for name in self._engine.names() if question.view is None else ():
+            if self.authorizer is None or self.authorizer.may(question.caller, name):
+                with suppress(GatewayError):  # it is not loaded
+                    views.append(self._engine.resolve(ModelRef(name)))
+        document: bytes = await self._in_thread(self.documents, question, views)
+        return document
 
     async def _reload_models(self, question: ReloadModels) -> int:
         before = self._metrics.inferences

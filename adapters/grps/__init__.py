@@ -18,6 +18,7 @@ proto_routes.py   the methods of the gRPC service
 proto_message.py  its one message <-> fields and replies
 metadata.py  the configuration as the YAML texts that grps servers show
 sample.py    a request that calls a model
+api.py       its addresses for OpenAPI
 client.py    the other side, over HTTP, and the ends of a stream's answers
 proto_client.py   the other side, over gRPC
 """

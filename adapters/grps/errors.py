@@ -169,6 +169,11 @@ def row_of(error: GatewayError, rows: Mapping[type[GatewayError], Wording] = TAB
     return nearest(error, rows)
 
 
+def keeps_status(kind: type[GatewayError]) -> bool:
+    """Whether a kind of failure has its own HTTP status even where all others answer with 200."""
+    return issubclass(kind, _KEEP_STATUS)
+
+
 def text_of(error: GatewayError, row: Wording, control: str) -> str:
     """What a caller of predict is told; `control` is how a stream is asked for where the call came in."""
     text = row.text(error)
@@ -188,7 +193,7 @@ def encode_error(
     """
     row = row_of(error, rows)
     text = text_of(error, row, control)
-    status = 200 if always_200 and not isinstance(error, _KEEP_STATUS) else row.http_status
+    status = 200 if always_200 and not keeps_status(type(error)) else row.http_status
     headers = {"Content-Type": JSON}
     if row.http_status == BUSY:
         headers["Retry-After"] = "1"

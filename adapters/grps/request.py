@@ -90,7 +90,7 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
 def _ndarray_request(call: Call, resolve: Resolve, model: Any, array: Array, stream: bool) -> InferRequest:
     view = _resolve(call, resolve, model if isinstance(model, str) else "")
     try:
-        return _request(call, view, "ndarray", {_only_input(view): array}, stream)
+        return _request(call, view, "ndarray", {only_input(view): array}, stream)
     except GatewayError:
         call.notes["model"] = view.name
         raise
@@ -216,7 +216,7 @@ def _with_booleans(nested: Any, leaf: Any) -> Array:
         raise InvalidArgument("Parse NDArray failed: a number is too large.") from None
 
 
-def _only_input(view: ModelView) -> str:
+def only_input(view: ModelView) -> str:
     """The input that nothing but tensors fills, or the one of these, or of all, that is required."""
     names = list(view.inputs)
     if len(names) > 1:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from tensorgate.adapters.failures import refusing
+from tensorgate.adapters.grps.api import PREDICT, description
 from tensorgate.adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
 from tensorgate.adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
 from tensorgate.adapters.grps.metadata import decode_model, model_text, server_text
@@ -28,7 +29,6 @@ _BOTH: Final = ("GET", "POST")
 _POST: Final = ("POST",)
 _GET: Final = ("GET",)
 _REMEMBERED: Final = 1024
-_PREDICT: Final = f"{PREFIX}/infer/predict"
 
 _STANDARD: Final = CustomizedHttp(path="/predict")
 """How predict is without a path of the user's: only its streaming control counts."""
@@ -40,11 +40,12 @@ def make(options: GrpsOptions) -> Dialect:
     """The dialect as its options want it."""
     own = options.customized_predict_http
     control = own.streaming_ctrl if own else StreamingControl()
+    routes = endpoints(options)
     return Dialect(
         name="grps",
         title="grps",
         prefix=PREFIX,
-        match=_matcher(endpoints(options), control.ctrl_key if control.ctrl_mode == "query_param" else None),
+        match=_matcher(routes, control.ctrl_key if control.ctrl_mode == "query_param" else None),
         sample=sample,
         grpc=grpc_endpoints(options),
         paths=(own.path,) if own else (),
@@ -53,6 +54,7 @@ def make(options: GrpsOptions) -> Dialect:
         default_model=options.default_model,
         alias=lambda view: mapping_of(view).qualified(view.name),
         initially_online=options.initially_online,
+        api=description(options, routes),
     )
 
 
@@ -85,7 +87,7 @@ def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
     row(_GET, f"{PREFIX}/monitor/series", "monitor", decode_series, encode_series)
     own = options.customized_predict_http
     predict = _predict(own or _STANDARD, always_200)
-    row(_POST, _PREDICT, "infer", *predict[:2], encode_error=predict[2], stream="server")
+    row(_POST, PREDICT, "infer", *predict[:2], encode_error=predict[2], stream="server")
     if own:
         row(_BOTH, own.path, "infer", *predict[:2], encode_error=predict[2], stream="server")
     return routes

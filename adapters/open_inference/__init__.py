@@ -4,9 +4,9 @@
 `document`, `response` answers into bodies, `generate` does both for text generation, `errors` has the one table of
 kinds; `classification` writes the best classes of an output, `shared_memory` has the calls that manage regions. For
 gRPC, `proto_routes`, `proto_request` with `proto_message`, and `proto_response` do the same, `proto_control` for every
-other question. `header_forwarding` hands headers on to models, as `options` say. `client`, `generate_client` and
-`proto_client` are the other side, `metrics` has Triton's names for what the gateway counts. Source: the Open Inference
-Protocol; where it is silent, Triton.
+other question. `api` describes the addresses, `api_document` is where that is asked for. `header_forwarding` hands
+headers on to models, as `options` say. `client`, `generate_client` and `proto_client` are the other side, `metrics` has
+Triton's names for what the gateway counts. Source: the Open Inference Protocol; where it is silent, Triton.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorgate.adapters.importers.triton_repository import read_model
+from tensorgate.adapters.open_inference.api import DESCRIPTION
 from tensorgate.adapters.open_inference.client import V2HttpClient
 from tensorgate.adapters.open_inference.header_forwarding import forwarding_endpoints, forwarding_match
 from tensorgate.adapters.open_inference.metrics import TritonMetricsOptions, make_metrics
@@ -41,6 +42,7 @@ def make(options: OpenInferenceOptions) -> Dialect:
         grpc=forwarding_endpoints(GRPC_ENDPOINTS, options.grpc_header_forward_pattern),
         max_json_depth=MAX_JSON_DEPTH,
         binary_header=HEADER_LENGTH.lower(),
+        api=DESCRIPTION,
     )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from tensorgate.adapters.failures import refusing
 from tensorgate.adapters.open_inference import (
+    api_document,
     generate,
     model_config,
     repository,
@@ -63,7 +64,7 @@ _MEMORY: Final = "/v2/{kind}sharedmemory"
 _REGION: Final = f"{_MEMORY}/region/{{region}}"
 
 
-def _of_model(model: str) -> tuple[Endpoint, ...]:
+def model_endpoints(model: str) -> tuple[Endpoint, ...]:
     """What a model has at its own address, and at that of a version."""
     return (
         _row(f"GET {model}", "metadata", request.decode_metadata, response.encode_metadata),
@@ -94,6 +95,7 @@ def _of_model(model: str) -> tuple[Endpoint, ...]:
             statistics.encode_statistics,
             statistics.encode_statistics_error,
         ),
+        _row(f"GET {model}/openapi.json", "api_document", api_document.decode, api_document.encode),
     )
 
 
@@ -111,8 +113,8 @@ ENDPOINTS: Final = (
     _row("GET /v2/health/live", "live", _asks(ServerLive()), response.encode_live),
     _row("GET /v2/health/ready", "ready", _asks(ServerReady()), response.encode_ready),
     _row("GET /v2/models", "model_list", _asks(ModelList()), response.encode_model_list),
-    *_of_model(_MODEL),
-    *_of_model(_VERSION),
+    *model_endpoints(_MODEL),
+    *model_endpoints(_VERSION),
     _row("POST /v2/repository/index", "repository_index", repository.decode_index, repository.encode_index),
     _row(f"POST {_STORED}/load", "load", repository.decode_load, response.encode_done, admin=True),
     _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, response.encode_done, admin=True),
@@ -153,7 +155,7 @@ for _endpoint in ENDPOINTS:
     _table = _OF_MEMORY if _path.startswith(_MEMORY) else _table
     _table.setdefault(_path, {})[_method] = _endpoint
 
-_MODEL_PATH: Final = re.compile(r"/v2/models/(?!stats\Z)([^/]+)(?:/versions/([0-9]+))?(/[a-z_/]+)?")
+_MODEL_PATH: Final = re.compile(r"/v2/models/(?!stats\Z)([^/]+)(?:/versions/([0-9]+))?(/[a-z_/.]+)?")
 """Nothing answers /v2/models/stats as a model: that address is the statistics of all."""
 _REPOSITORY_PATH: Final = re.compile(r"/v2/repository(?:/([^/]+))?/(?:index|models/([^/]+)/(load|unload))")
 """A repository may have a name; only the index can do with it."""

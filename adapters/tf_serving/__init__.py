@@ -24,6 +24,7 @@
     example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC, and another list of models to serve
     metrics.py           its names for what the gateway counts of its calls
+    api.py               its addresses for OpenAPI
     sample.py            a request that calls a model         warmup_requests.py   those that lie beside a version
     client.py            the other side, over HTTP          proto_client.py     over gRPC
 
@@ -36,6 +37,7 @@ original's INTERNAL has no text), and what a request may become by repeated valu
 Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
+from tensorgate.adapters.tf_serving.api import DESCRIPTION
 from tensorgate.adapters.tf_serving.client import TfsHttpClient
 from tensorgate.adapters.tf_serving.errors import html_page
 from tensorgate.adapters.tf_serving.metrics import TfServingMetricsOptions, make_metrics
@@ -59,6 +61,7 @@ def _make(options: TfServingOptions) -> Dialect:
         max_json_depth=1000,
         http_timeout_ms=options.timeout_ms,
         unreadable=lambda status, text: html_page(status),
+        api=DESCRIPTION,
     )
 
 

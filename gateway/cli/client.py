@@ -169,10 +169,15 @@ def health(gateway: Probed, live: bool, wait: float, print_line: PrintLine) -> N
             return
 
 
-def models(gateway: Gateway, print_line: PrintLine) -> None:
-    """Print a block per model: versions, every input and output with datatype and shape, and its last errors."""
+def models(gateway: Gateway, only: str | None, print_line: PrintLine) -> None:
+    """Print a block per model, or of the `only` one: versions, every input and output with datatype and shape, and its
+    last errors. Raises ClientError where there is no such model.
+    """
     errors = _errors(gateway)
-    for name in gateway.ask("/v2/models")["models"]:
+    names = gateway.ask("/v2/models")["models"]
+    if only is not None and only not in names:
+        raise ClientError(f"there is no model {only}, but {', '.join(names)}")
+    for name in names if only is None else [only]:
         try:
             about = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}")
         except ClientError as error:

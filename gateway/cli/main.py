@@ -123,6 +123,14 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
 
     verb = _verb(verbs, "models", _models)
+    verb.add_argument("name", nargs="?", metavar="NAME", help="of the only model to tell of")
+    verb.add_argument("--schema", action="store_true", help="print the JSON Schema of requests to it")
+    _dialect(verb)
+    _url(verb)
+
+    verb = _verb(verbs, "sample", _sample)
+    verb.add_argument("model")
+    _dialect(verb)
     _url(verb)
 
     verb = _verb(verbs, "usage", _usage)
@@ -365,6 +373,16 @@ def _verb(verbs: Any, name: str, run: Verb | None, text: str | None = None, **mo
 def _url(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--url", default=DEFAULT_URL, help=f"address of the gateway (default {DEFAULT_URL})")
     verb.add_argument("--timeout", type=float, default=10.0, help="seconds for one answer (default 10)")
+
+
+def _dialect(verb: argparse.ArgumentParser) -> None:
+    dialects = ("open_inference", "tf_serving", "grps")
+    verb.add_argument(
+        "--dialect",
+        metavar="NAME",
+        default=dialects[0],
+        help=f"of the request: {', '.join(dialects)} (default the first)",
+    )
 
 
 def _print_line(line: str) -> None:
@@ -686,12 +704,36 @@ def _kinds(file: Path | None) -> Any:
 
 
 def _models(options: argparse.Namespace) -> int:
-    """List what a running gateway serves.
+    """List what a running gateway serves, or tell of one model; with --schema what requests to it have to be like.
 
     example:
       tensorgate models --url http://gpu1:8000
+      tensorgate models digits --schema > digits.schema.json
     """
-    client.models(client.Gateway(options.url, options.timeout), _print_line)
+    gateway = client.Gateway(options.url, options.timeout)
+    if not options.schema:
+        client.models(gateway, options.name, _print_line)
+        return 0
+    if options.name is None:
+        raise client.ClientError("say of which model: tensorgate models NAME --schema")
+    from tensorgate.gateway.cli import api
+
+    _print_line(api.schema(gateway, options.name, options.dialect))
+    return 0
+
+
+def _sample(options: argparse.Namespace) -> int:
+    """Print a request that calls a model of a running gateway, to be sent or changed: its example, or the one that it
+    was warmed up with.
+
+    example:
+      tensorgate sample digits > body.json
+      curl -s localhost:8000/v2/models/digits/infer -d @body.json
+      tensorgate sample digits --dialect tf_serving | curl -s localhost:8000/v1/models/digits:predict -d @-
+    """
+    from tensorgate.gateway.cli import api
+
+    _print_line(api.sample(client.Gateway(options.url, options.timeout), options.model, options.dialect))
     return 0
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ _HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 _NPY: Final = b"\x93NUMPY"
 _SHOWN_CHARS: Final = 2000
 """Longer values are cut off, for people."""
+_MAX_ROWS: Final = 50
+_MAX_LINE_CHARS: Final = 120
+"""Of a table."""
 
 
 def call(
@@ -41,8 +45,40 @@ def call(
         print_line(json.dumps(answer, indent=2))
         return
     print_line(f"{answer['model_name']} version {answer['model_version']}")
-    for output in answer["outputs"]:
-        print_line(f"  {output['name']}: {output['datatype']} {output['shape']} {_shown(output['data'])}")
+    lines = _table(answer["outputs"]) or [
+        f"  {output['name']}: {output['datatype']} {output['shape']} {_shown(output['data'])}"
+        for output in answer["outputs"]
+    ]
+    for line in lines:
+        print_line(line)
+
+
+def _table(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows by outputs, with a head; [] where the outputs have not the same rows, or a row does not fit on a line."""
+    shapes = [output["shape"] for output in outputs]
+    if not shapes or not all(len(shape) in (1, 2) for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+        return []
+    count = min(shapes[0][0], _MAX_ROWS)
+    columns = [["row", *map(str, range(count))]]
+    for output, shape in zip(outputs, shapes, strict=True):
+        width = math.prod(shape[1:])
+        cells = (" ".join(map(_cell, output["data"][row * width : (row + 1) * width])) for row in range(count))
+        columns.append([f"{output['name']}: {output['datatype']}", *cells])
+    widths = [max(map(len, column)) for column in columns]
+    if not count or sum(widths) + 2 * (len(widths) - 1) > _MAX_LINE_CHARS:
+        return []
+    padded = (zip(row, widths, strict=True) for row in zip(*columns, strict=True))
+    lines = ["  ".join([cell.ljust(width) for cell, width in row]).rstrip() for row in padded]
+    more = shapes[0][0] - count
+    return [*lines, f"{more} more rows (--json has all)"] if more else lines
+
+
+def _cell(value: Any) -> str:
+    """A number with six digits, or a text that no terminal takes for a command."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _shown(data: Any) -> str:

@@ -325,3 +325,5 @@ def _announce(app: App, log: Log) -> None:
         log(f"\n{title}:\n  {line}")
     if app.page_address is not None:
         log(f"\nthe operator's page: {app.page_address}")
+    if app.docs_address is not None:
+        log(f"the API, to read and to try: {app.docs_address}")

@@ -60,8 +60,14 @@ class Cors(Options):
         "Content-Type",
         "X-Api-Key",
         "Inference-Header-Content-Length",
+        "Content-Encoding",
+        "X-Request-Id",
+        "X-Request-Timeout-Ms",
+        "Traceparent",
+        "Tracestate",
     )
-    """The headers that they may send."""
+    """The headers that they may send. Those that the configuration has names for, such as the key of `admin` and what
+    routes match, are not among them."""
     max_age_seconds: int = Field(default=600, ge=0)
     """How long a browser may remember that."""
 

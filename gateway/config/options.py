@@ -140,6 +140,8 @@ class Config(Options):
     """Answers that are given again."""
     page: bool = True
     """Whether HTTP ports show the operator's page at /."""
+    api_docs: bool = True
+    """Whether HTTP ports describe their API: /openapi.json, /v2/models/NAME/openapi.json, and /docs for browsers."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     supervise: bool | Literal["auto"] = "auto"

@@ -7,6 +7,7 @@ errors/        everything that can go wrong, by chapter
 call.py        a message as a transport saw it, and one for it to send
 engine.py      what the front of the gateway knows of the models behind it
 dialect.py     for whoever writes a dialect              upstream.py   the same from the client's side
+api.py         … and describes its addresses for OpenAPI
 backend.py     for whoever writes a backend              operator.py   … or an operator
 metrics.py     what the core has counted, for a dialect's own names
 execution.py   what a scheduler drives                   memory.py     memory that callers share

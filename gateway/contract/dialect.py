@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from tensorgate.gateway.contract.api import ApiDescription
 from tensorgate.gateway.contract.call import EMPTY, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, is_long_as_text
 from tensorgate.gateway.contract.errors import GatewayError
@@ -105,8 +106,15 @@ class SampleRequest:
         """One line for the shell, None if no shell takes a body so long."""
         if len(self.body.encode()) >= _MAX_ARGUMENT_BYTES:
             return None
+        return self._curl(base_url, self.body)
+
+    def curl_of_stdin(self, base_url: str) -> str:
+        """One line for the shell that sends a body which comes through a pipe."""
+        return self._curl(base_url, "@-")
+
+    def _curl(self, base_url: str, data: str) -> str:
         typed = f" -H {shlex.quote(f'Content-Type: {self.content_type}')}" if self.content_type else ""
-        return f"curl -s {shlex.quote(base_url.rstrip('/') + self.path)}{typed} -d {shlex.quote(self.body)}"
+        return f"curl -s {shlex.quote(base_url.rstrip('/') + self.path)}{typed} -d {shlex.quote(data)}"
 
 
 _MAX_ARGUMENT_BYTES: Final = 128 << 10
@@ -148,6 +156,8 @@ class Dialect:
     """A name by which `ModelRef.qualified` finds a model's highest version, besides name-version."""
     initially_online: bool = False
     """Whether the operator's switch (`SetOnline`) is on at the start."""
+    api: ApiDescription | None = None
+    """Its HTTP addresses for /openapi.json; None: it describes none."""
 
 
 @dataclass(frozen=True, slots=True)

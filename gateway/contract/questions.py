@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tensorgate.gateway.contract.call import Caller
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.metrics import Distribution
@@ -73,6 +74,25 @@ class ModelMetadata:
     """What does this model take and give? The dialect has resolved it already. -> ModelView"""
 
     view: ModelView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApiDocument:
+    """How is the API called, as OpenAPI writes it down? -> bytes of JSON, or NotFound where nobody may ask.
+
+    `target` is the request target of the document, from where addresses are told. It is about one model, `view`, by
+    the addresses of `version` if that is not None; or else about the whole server, with the models that `caller`
+    may use. `dialect` "" means all that `listener` speaks; `long_examples`: also requests that are too long for
+    people.
+    """
+
+    listener: tuple[str, ...]
+    caller: Caller | None
+    target: str
+    dialect: str = ""
+    view: ModelView | None = None
+    version: int | None = None
+    long_examples: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +378,7 @@ Question: TypeAlias = (
     | ModelList
     | ModelReady
     | ModelMetadata
+    | ApiDocument
     | ModelStatus
     | ModelConfiguration
     | MonitorSeries

@@ -42,9 +42,13 @@ def html_paths(dialects: Iterable[Dialect]) -> tuple[str, ...]:
 # Never stale: the page is a file of this very package, and the paths are its key.
 @lru_cache(maxsize=8)
 def page(paths: tuple[str, ...]) -> Reply:
-    """The HTML, with a policy that lets the browser run this script alone and talk to this gateway alone."""
+    """The HTML of a port."""
     html = files(__name__).joinpath("index.html").read_bytes()
-    html = html.replace(_PATHS, b'data-paths="%b"' % escape(" ".join(paths[1:])).encode())
+    return self_contained(html.replace(_PATHS, b'data-paths="%b"' % escape(" ".join(paths[1:])).encode()))
+
+
+def self_contained(html: bytes) -> Reply:
+    """HTML whose own scripts are all that the browser may run, and that may talk to this gateway alone."""
     scripts = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _SCRIPT.findall(html)]
     policy = "; ".join(
         (

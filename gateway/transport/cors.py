@@ -21,7 +21,20 @@ _ALLOW: Final = "Access-Control-Allow-Origin"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 """Of a page of ours, and of what a person has typed."""
 _SITE: Final = re.compile(r"[a-z][a-z0-9+.-]{0,20}://([A-Za-z0-9.:\[\]_-]{1,255})", re.ASCII)
-_EXPOSED: Final = "Inference-Header-Content-Length, Retry-After, WWW-Authenticate"
+_EXPOSED: Final = ", ".join(
+    (
+        "Inference-Header-Content-Length",
+        "Retry-After",
+        "WWW-Authenticate",
+        "Allow",
+        "X-Request-Id",
+        "Traceparent",
+        "Tracestate",
+    )
+)
+"""What dialects say in headers, request ids, and what a server that calls are passed on to says of its trace. Browsers
+show pages some others, such as Content-Type, in any case.
+"""
 
 
 class CrossOrigin:

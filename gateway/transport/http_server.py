@@ -112,9 +112,11 @@ class HttpListener:
         guarded: Mapping[str, str] = NOTHING,
         cors: Cors | None = None,
         request_ids: bool = False,
+        house: Sequence[Dialect] = (),
     ) -> None:
-        """`pages` are exact paths of the house, and come first; `guarded` says which of them need whose rights. `names`
-        are what routes call the listener, `auth` is what it wants of callers, "" what all ports do. Without `fast_path`
+        """`pages` are exact paths of the house, and come first; `guarded` says which of them need whose rights. `house`
+        are dialects of the house, which own their exact `paths` whatever else is spoken here. `names` are what routes
+        call the listener, `auth` is what it wants of callers, "" what all ports do. Without `fast_path`
         aiohttp reads every request. With `request_ids` every answer has an id, and not only those to callers who sent
         one.
         """
@@ -130,6 +132,7 @@ class HttpListener:
         self._dialects = dialects
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
+        self._house = {path: dialect for dialect in house for path in dialect.paths}
         # Never stale: a listener's pages and dialects are its own, and a dialect's addresses are constants.
         self._places: dict[tuple[str, str], tuple[Dialect, Match]] = {}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
@@ -324,7 +327,8 @@ class HttpListener:
         """The dialect that owns a target, and what is there, to be found at once the next time; None where none does.
         The longer ones are some caller's own, who is not to fill our memory.
         """
-        dialect = None if target.partition("?")[0] in self._pages else self._owner(target)
+        path = target.partition("?")[0]
+        dialect = None if path in self._pages else self._house.get(path) or self._owner(target)
         if dialect is None:
             return None
         place = dialect, dialect.match(method, target)

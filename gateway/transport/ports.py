@@ -31,13 +31,17 @@ class Ports:
         descriptors: Any,
         traffic: Listeners,
         guarded: Callable[[Mapping[str, Page]], Mapping[str, str]],
+        house: Sequence[Dialect] = (),
     ) -> None:
-        """`descriptors` is the protobuf pool with what the dialects, health and reflection speak."""
+        """`descriptors` is the protobuf pool with what the dialects, health and reflection speak. `house` are dialects
+        of exact paths, for every HTTP port that speaks another one.
+        """
         self._service = service
         self._dialects = dialects
         self._descriptors = descriptors
         self._traffic = traffic
         self._guarded = guarded
+        self._house = house
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
 
@@ -99,6 +103,7 @@ class Ports:
             guarded=self._guarded(pages),
             cors=wanted.cors if isinstance(wanted, Listener) else None,
             request_ids=config.request_ids,
+            house=self._house if dialects else (),
         )
         await server.start(sock, None if spread is None else spread.share(number))
         self._traffic.add(wanted.title if isinstance(wanted, Listener) else "metrics", "http", server.traffic)

@@ -38,7 +38,7 @@ ANYTHING = "…"
 TENSORGATE = """#!{python}
 import os, sys
 words = sys.argv[1:]
-if words[0] in ("call", "health", "models") and not {{"--url", "--grpc"}} & {{*words}}:
+if words[0] in ("call", "health", "models", "sample") and not {{"--url", "--grpc"}} & {{*words}}:
     words += ["--url", "http://localhost:{port}"]
 os.environ["PYTHONPATH"] = "{root}"
 os.execv(sys.executable, [sys.executable, "-m", "tensorgate", *words])

@@ -20,12 +20,12 @@ from tensorgate.gateway.config import load_config
 
 PHOTO = "photo.jpg"
 ANSWERED = {
-    "python": "similarity: FP32 [1] [0.7071",
-    "onnx": "y: FP32 [3] [2.5, 3.0, 4.5]",
-    "images": "colours: FP32 [1, 3] [",
+    "python": "row  similarity: FP32\n0    0.707107\n",
+    "onnx": "row  y: FP32\n0    2.5\n1    3\n2    4.5\n",
+    "images": "row  colours: FP32\n0    ",
     "text": '"text_output":"one two three"',
     "remote": "",
-    "triton": "y: FP32 [1, 2] [2.0, 4.0]",
+    "triton": "row  y: FP32\n0    2 4\n",
     "tf-serving": "2.5, 3.0, 4.5",
 }
 

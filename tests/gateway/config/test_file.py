@@ -304,6 +304,7 @@ def test_defaults(folder: Path) -> None:
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
         "server_name": "tensorgate",
         "page": True,
+        "api_docs": True,
         "readiness": "strict",
         "supervise": "auto",
         "reload": {"watch": False, "poll_seconds": 1},

@@ -123,7 +123,7 @@ def test_it_runs(builder: Builder, container: str, tmp_path: Path) -> None:
         print(f"ready after {time.monotonic() - begun:.1f} s")  # noqa: T201 - a figure to be told
         call = [*beside, "tensorgate", "call", "half_plus_two", "[1.0, 2.0]"]
         answer = subprocess.run(call, capture_output=True, text=True)
-        assert answer.stdout == "half_plus_two version 1\n  y: FP32 [2] [2.5, 3.0]\n", answer.stderr
+        assert answer.stdout == "half_plus_two version 1\nrow  y: FP32\n0    2.5\n1    3\n", answer.stderr
         gateways = subprocess.run(["pgrep", "-f", "tensorgate serve"], capture_output=True, text=True).stdout.split()
         innermost = max(int(pid) for pid in gateways if network(pid) == network(process.pid))
         os.kill(innermost, signal.SIGTERM)

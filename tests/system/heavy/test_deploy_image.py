@@ -242,7 +242,7 @@ def test_every_port_answers(container: Container) -> None:
 
 def test_its_commands_work(container: Container) -> None:
     told = container.execute("tensorgate", "call", "half_plus_two", "[1.0, 2.0]")
-    assert told.stdout == "half_plus_two version 1\n  y: FP32 [2] [2.5, 3.0]\n", told.stderr
+    assert told.stdout == "half_plus_two version 1\nrow  y: FP32\n0    2.5\n1    3\n", told.stderr
     for file in ("deploy/config/gateway.yaml", "config/demo.yaml"):
         told = container.execute("tensorgate", "check", "--load", file)
         assert told.returncode == 0, told.stderr
