@@ -4,6 +4,7 @@ print is compared.
 A block whose first line is `# try/NAME` is a file. The ports that a page names are mapped to free ones.
 """
 
+import json
 import os
 import re
 import secrets
@@ -14,8 +15,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from waiting import wait_until
@@ -34,6 +37,7 @@ PORT = re.compile(r"\b(?:1?8[05]0[012]|708[01]|8443|9000|1708[01])\b")
 ONLY_LOOKS = re.compile(r"(?:curl (?!.*-d )|tensorgate (?:diff|models|health)|grep )")
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 ANYTHING = "…"
+SCHEMA = json.loads((ROOT / "config/schema.json").read_text(encoding="utf-8"))
 
 TENSORGATE = """#!{python}
 import os, sys
@@ -222,13 +226,36 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypat
                     run_command(bash, ports, command, shown)
                 continue
             name = FILE.match(text)
-            assert name, f"neither commands nor a file:\n{text}"
+            if name is None:
+                assert kind in ("yaml", "sh"), f"neither commands, a file, nor a part of one:\n{text}"
+                continue
             (tmp_path / name[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name[1]).write_text(ports.map(text), encoding="utf-8")
             if kind == "yaml" and "models" in yaml.safe_load(text) and name[1] not in shown_to_be_right:
                 configurations.add(tmp_path / name[1])
         for file in configurations:
             load_config(file, registries())
+
+
+FRAGMENTS = [
+    (page.stem, text)
+    for page in PAGES
+    for kind, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+    if kind == "yaml" and not text.startswith("# ") and "apiVersion:" not in text
+]
+
+
+@pytest.mark.parametrize(("page", "text"), FRAGMENTS, ids=[f"{page} {text.split()[0]}" for page, text in FRAGMENTS])
+def test_a_part_of_a_configuration_is_one(page: str, text: str) -> None:
+    """By its indentation it is of the file, of its models, or of one of these; every key and value fits the schema."""
+    part = yaml.safe_load(re.sub(r"\b(\d)e-(\d)", r"\1.0e-\2", dedent(text)))  # a number, says YAML 1.2
+    depth = len(text) - len(text.lstrip(" "))
+    whole = {
+        0: {"repositories": ["models"], **part},
+        2: {"models": part},
+        4: {"models": {"m": {"backend": "onnx", "path": "m", **part}}},
+    }[depth]
+    jsonschema.validate(whole, SCHEMA)
 
 
 def test_the_index_names_every_page() -> None:

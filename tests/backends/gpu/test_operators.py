@@ -17,8 +17,8 @@ from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, TensorSpec
 
 ROWS = 5
-OF_THE_HOST = {"decode_image", "detokenize", "tokenize"}
-"""Their inputs are BYTES, which no GPU holds; what decode_image does there is tried in ops/test_images.py."""
+OF_THE_HOST = {"class_names", "decode_image", "detokenize", "to_json", "tokenize"}
+"""They take or give BYTES, which no GPU holds; what decode_image does there is tried in ops/test_images.py."""
 NUMBERS = [name for name in DTYPES if name not in ("BYTES", "BF16")]
 SHAPES: dict[str, tuple[int, ...]] = {"x": (13, 7, 3), "b": (41, 4), "s": (3, 41)}
 """Of one row: sizes that no vector of a GPU divides."""
@@ -26,10 +26,15 @@ TOLERANCE = {"FP16": 4e-3, "FP32": 2e-5, "FP64": 1e-12}
 CASES: dict[str, dict[str, Any]] = {
     "argmax": {"input": "x", "axis": 2},
     "argmax of the last": {"input": "x", "output": "i", "datatype": "INT32", "keepdims": True, "keep_input": True},
+    "box_convert": {"input": "b", "divide": (13, 7)},
+    "box_convert behind a sigmoid": {"input": "b", "sigmoid": True, "to_layout": "yxyx"},
     **{f"cast to {to}": {"input": "x", "to": to} for to in NUMBERS},
     "center_crop": {"input": "x", "size": (5, 6)},
+    "clip": {"input": "x", "low": 10, "high": 50},
+    "concat": {"inputs": ("x", "x"), "output": "x", "axis": 2},
     "dequantize": {"input": "x", "scale": 0.037, "zero_point": 7},
     "dequantize by channel": {"input": "x", "scale": (0.1, 0.5, 2.0), "zero_point": (0, 3, 100), "axis": 3},
+    "gather": {"input": "x", "indices": (3, 0, 3), "axis": 2},
     "l2_normalize": {"input": "x", "axis": 1},
     "log_softmax": {"input": "x", "axis": 2},
     "nms": {"boxes": "b", "scores": "s", "iou_threshold": 0.3, "score_threshold": 0.1},
@@ -50,12 +55,15 @@ CASES: dict[str, dict[str, Any]] = {
     "scale to FP32": {"input": "x", "divide": 255, "to": "FP32"},
     "select": {"keep": ("s",)},
     "sigmoid": {"input": "x"},
+    "slice": {"input": "x", "axis": 2, "start": 1, "step": 2},
     "softmax": {"input": "x", "axis": 1},
+    "split": {"input": "b", "sizes": (1, 3), "outputs": ("p", "q")},
     "threshold": {"input": "x", "at": 1.0},
     "top_k": {"input": "x", "k": 4, "axis": 1},
     "top_k of the last": {"input": "x", "k": 3, "datatype": "INT32"},
     "transpose": {"input": "x", "layout": "NHWC->NCHW"},
     "transpose axes": {"input": "x", "axes": (0, 2, 1, 3)},
+    "where": {"condition": "x", "x": "x", "y": 0, "output": "x"},
 }  # fmt: skip
 
 

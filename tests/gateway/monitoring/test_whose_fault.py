@@ -246,7 +246,7 @@ async def test_the_command_line_shows_the_last_errors_of_each_model(house: House
     await house.ask(Case(V2, v2(data=[7]), "m", "1", "model_refused"))
     await house.ask(Case("/v2/models/nobody/infer", v2(), "", "", "unknown_model"))
     lines: list[str] = []
-    await asyncio.to_thread(client.models, client.Gateway(house.app.addresses[0], 5), lines.append)
+    await asyncio.to_thread(client.models, client.Gateway(house.app.addresses[0], 5), None, lines.append)
     (line,) = [line for line in lines if "error" in line]
     assert re.fullmatch(
         r"  error  INVALID_ARGUMENT model_refused, Open Inference V2 http infer, 1 times since \S+Z, last \S+Z: "

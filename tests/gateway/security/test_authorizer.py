@@ -1032,19 +1032,6 @@ def test_what_the_configuration_refuses(tmp_path: Path, sections: dict[str, Any]
     assert text in str(caught.value)
 
 
-def test_the_example_of_the_readme(tmp_path: Path, certificates: Path) -> None:
-    pytest.importorskip("jwt")
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    example = readme.partition("## Who may call")[2].partition("```yaml\n")[2].partition("```")[0]
-    for name, source in (("tls.crt", "server.crt"), ("tls.key", "server.key"), ("ca.crt", "ca.crt")):
-        shutil.copy(certificates / source, tmp_path / name)
-    rsa = ("genpkey", "-algorithm", "RSA", "-out", "issuer.key")
-    for arguments in (rsa, ("pkey", "-in", "issuer.key", "-pubout", "-out", "issuer.pem")):
-        subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
-    house = House(tmp_path, **yaml.safe_load(example))
-    assert house.app.service.authorizer is not None
-
-
 async def test_health_may_be_closed(tmp_path: Path) -> None:
     house = House(tmp_path, auth={**AUTH, "health": "closed"})
     await house.start()
