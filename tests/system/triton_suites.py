@@ -883,13 +883,6 @@ SUITES = (
             delayed("sequence_oldest", f"sequence_batching {{ oldest {{ {WAIT}, max_candidate_sequences: 4 }} }}"),
             Copied(f"{QA}/L0_metrics/ensemble_delay", "ensemble"),
         ),
-        differs=dict.fromkeys(
-            (
-                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_direct",
-                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_oldest",
-            ),
-            "a model that keeps the state of its sequences itself gets their requests one at a time",
-        ),
     ),
     Suite(
         "L0_optional_input",
@@ -919,13 +912,6 @@ SUITES = (
             "test_ensemble_optional_connecting_tensor",
         ),
         alone=True,
-        differs={
-            f"OptionalInputTest.test_{which}optional_mix_inputs{number}": (
-                "requests with other inputs make a batch of their own: what waits for company is not sent for them"
-            )
-            for which in ("", "ensemble_")
-            for number in ("", "_2")
-        },
     ),
     model_queue("test_max_queue_size", f"{PREFERRED} default_queue_policy {{ max_queue_size: 8 }}", delay_ms=5000),
     model_queue(
@@ -935,7 +921,7 @@ SUITES = (
     model_queue(
         "test_policy_reject",
         f"{PREFERRED} {LONG} default_queue_policy {{ default_timeout_microseconds: 100000 }}",
-        differs="the reason of an ensemble's failure is that of its step, and not OTHER",
+        differs="an ensemble's failure is counted once and for its step's reason, and not twice for OTHER",
     ),
     model_queue(
         "test_timeout_override",
@@ -946,7 +932,6 @@ SUITES = (
     model_queue(
         "test_max_priority_levels",
         f"{PREFERRED} {LONG} priority_levels: {2**64 - 1} default_priority_level: {2**32}",
-        differs="a model has no more than 256 levels of priority",
     ),
     model_queue(
         "test_priority_with_policy",

@@ -193,6 +193,16 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "priorities": {"levels": 2, "default": 2, "queue_policies": {"1": {"max_queue_size": 3}}},
         },
     ),
+    "a batch that is sent for a request of another shape": (
+        BATCHED.replace("dims: 3", "dims: -1") + "dynamic_batching { max_queue_delay_microseconds: 100 }",
+        DECLARED,
+        {
+            "batching": None,
+            "max_queue_delay_us": 100,
+            "send_on_mismatch": True,
+            "inputs": [X | {"shape": [-1, -1]}],
+        },
+    ),
     "a level that takes nothing from the default's policy": (
         BATCHED + "dynamic_batching { priority_levels: 3 default_priority_level: 3 default_queue_policy { "
         "default_timeout_microseconds: 7 max_queue_size: 9 } priority_queue_policy { key: 1 value: { } } "
@@ -242,6 +252,21 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                 "states": [{"input": "a", "output": "b", "datatype": "INT32", "shape": [-1, 1], "initial": "zero"}]
             },
         },
+    ),
+    "sequences that wait for half of the slots": (
+        BATCHED + "sequence_batching { direct { max_queue_delay_microseconds: 5 minimum_slot_utilization: 0.5 } }",
+        DECLARED,
+        {"batching": None, "max_queue_delay_us": 5, "preferred_batch_sizes": [4], "sequences": {}},
+    ),
+    "sequences that wait for all of them": (
+        BATCHED + "sequence_batching { direct { max_queue_delay_microseconds: 5 minimum_slot_utilization: 1 } }",
+        DECLARED,
+        {"batching": None, "max_queue_delay_us": 5, "sequences": {}},
+    ),
+    "sequences that wait for nobody": (
+        BATCHED + "sequence_batching { direct { max_queue_delay_microseconds: 5 } }",
+        DECLARED,
+        {"batching": None, "sequences": {}},
     ),
     "parameters": (
         'parameters { key: "b" value: { string_value: "2" } } parameters: { key: "a", value { string_value: "" } }',

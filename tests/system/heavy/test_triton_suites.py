@@ -54,8 +54,9 @@ def run_suite(suite: Suite, only: tuple[str, ...], folder: Path, gateway: Gatewa
     """Test (class.name) -> None if it passed, else its traceback."""
     common = next(each / "common" for each in folder.parents if (each / "common").is_dir())
     server = {"TRITONSERVER_IPADDR": HOST, "SERVER_LOG": str(gateway.log), "SERVER_PID": str(gateway.process.pid)}
+    outcomes = common.parent / "outcomes.json"
     done = subprocess.run(
-        [CLIENTS, RUNNER, suite.module, *only],
+        [CLIENTS, RUNNER, outcomes, suite.module, *only],
         cwd=folder,
         env=environment() | {"PYTHONPATH": f"{folder}:{common}"} | server | suite.variables,
         capture_output=True,
@@ -63,10 +64,9 @@ def run_suite(suite: Suite, only: tuple[str, ...], folder: Path, gateway: Gatewa
         errors="replace",  # some print tensors
         timeout=RUNS_WITHIN_S,
     )
-    try:
-        found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+    if not outcomes.exists():
         pytest.fail(f"{suite.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}", pytrace=False)
+    found: dict[str, str | None] = json.loads(outcomes.read_text())
     return {name.partition(".")[2]: text for name, text in found.items()}
 
 
