@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -442,6 +443,28 @@ ensemble_scheduling { step [
     assert reading.entry["open_inference"]["model_config"]["ensemble_scheduling"]["step"][0]["model_version"] == -1
     (folder / "config.pbtxt").write_text(text + "model_transaction_policy { decoupled: true }")
     assert read_model(folder).entry["decoupled"] is True
+
+
+@pytest.mark.parametrize(
+    ("folders", "policy", "versions"),
+    [
+        (("1",), "", None),
+        ((), "", None),
+        (("1", "3", "x"), "", [3]),
+        (("1", "3"), "version_policy { specific { versions: [ 1, 3, 4 ] } }", [1, 3]),
+        (("2", "10", "9"), "version_policy { latest { num_versions: 2 } }", [9, 10]),
+        (("1", "2"), "version_policy { all { } }", [1, 2]),
+    ],
+)
+def test_an_ensemble_has_the_versions_of_its_folders(
+    write: Write, folders: tuple[str, ...], policy: str, versions: list[int] | None
+) -> None:
+    """Triton: L0_lifecycle, test_model_control."""
+    folder = write(f"{STEP} {policy}")
+    shutil.rmtree(folder / "1")
+    for name in folders:
+        (folder / name).mkdir()
+    assert read_model(folder).entry.get("versions") == versions
 
 
 STEP = """platform: "ensemble" input [ { name: "i" data_type: TYPE_FP32 dims: [ 1 ] } ]
