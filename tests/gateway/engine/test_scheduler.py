@@ -443,7 +443,9 @@ async def test_a_request_that_does_not_fit_sends_what_waits(bench: Any, ask: Any
     jobs = []
     for n in range(3):
         jobs.append(b.scheduler.submit(ask(n) if n % 2 else ask([n])))
-        await stays(lambda: b.executor.batches == [[0], [1]][: len(jobs) - 1 if send else 0])
+        sent = [[0.0], [1.0]][:n] if send else []
+        await until(lambda expected=sent: b.executor.batches == expected)
+        await stays(lambda expected=sent: b.executor.batches == expected)
     for job in jobs if not send else jobs[2:]:
         job.abandon()
 
