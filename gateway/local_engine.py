@@ -118,7 +118,7 @@ class LocalEngine:
         try:
             statuses = self._repository.statuses(model, ref.version)
         except ModelNotFound as error:
-            raise ModelNotFound(ref.name, ref.version, known=error.known) from None
+            raise ModelNotFound(ref.name, ref.version, known=error.known, serves=error.serves) from None
         loaded = self._repository.snapshot.models.get(model, {})
         unready = {version for version, each in loaded.items() if not each.is_ready()}
         return tuple(

@@ -103,7 +103,8 @@ def resolver(*views: ModelView) -> Resolve:
                 return view
             if ref.qualified is None and ref.name == view.name and ref.version in (None, view.version):
                 return view
-        raise ModelNotFound(ref.qualified if ref.qualified is not None else ref.name, ref.version)
+        name = ref.qualified if ref.qualified is not None else ref.name
+        raise ModelNotFound(name, ref.version, serves=any(view.name == name for view in views))
 
     return resolve
 

@@ -60,7 +60,7 @@ def _malformed(error: errors.MalformedJson, call: Call) -> str:
 
 def _model_not_found(error: errors.ModelNotFound, call: Call) -> str:
     request = f"Request for unknown model: '{error.name}'"
-    if error.version is not None:
+    if error.version is not None and (error.known or error.serves):
         return f"{request} version {error.version} is not found"
     return f"{request} has no available versions" if error.known else f"{request} is not found"
 

@@ -22,7 +22,7 @@ from tensorgate.adapters.open_inference.statistics import plain_statistics
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Decode, Encode, Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
 from tensorgate.gateway.contract.questions import (
@@ -178,6 +178,8 @@ def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
 def decode_trace(call: Call, resolve: Resolve) -> TraceSettings:
     asked = _asked("TraceSetting", call)
     if "trace_file" in asked.settings:
+        if asked.model_name:
+            resolve(ModelRef(asked.model_name))  # Triton looks for the model first
         raise Unsupported("trace file location can not be updated through network protocol")
     for key, setting in asked.settings.items():
         if key != "trace_level" and len(setting.value) > 1:

@@ -18,6 +18,7 @@ from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
 from tensorgate.adapters.open_inference.parameters import WRONG_TYPE, array, text
 from tensorgate.adapters.open_inference.request import max_depth
 from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelNotFound, Unsupported
 from tensorgate.gateway.contract.questions import LogSettings, TraceSettings
@@ -51,6 +52,8 @@ def decode_trace_update(call: Call, resolve: Resolve) -> TraceSettings:
     """Raises MalformedJson, InvalidArgument, Unsupported."""
     members = _members(call, ("trace_file", "trace_level", *_NUMBERS))
     if "trace_file" in members:
+        if "model" in call.args:
+            resolve(ModelRef(call.args["model"]))  # Triton looks for the model first
         raise Unsupported("trace file location can not be updated through network protocol")
     changes: dict[str, tuple[str, ...] | None] = {}
     if "trace_level" in members:

@@ -382,4 +382,5 @@ KIND = BackendKind(
     parts=lambda options: [step.model for step in options.steps],
     describe=describe,
     check_edges=check_edges,
+    numbers=lambda options: options.versions.named or (1,),
 )

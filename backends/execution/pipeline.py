@@ -185,6 +185,7 @@ class Pipeline(Executor):
         self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
         self.merges = backend.merges and not backend.decoupled
+        self.batches_sequences = backend.batches_sequences
         self.device_lock_key: object | None = None if self._device.xp is np else self._device
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:

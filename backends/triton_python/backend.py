@@ -70,7 +70,8 @@ class TritonPythonBackend(RequestBackend):
             self._take_specs(source, config, declared=not options.triton_config)
             self._close = undo.pop_all().close
         self.decoupled = self._instance.decoupled
-        self.merges = not self.decoupled and "dynamic_batching" in config
+        self.batches_sequences = not self.decoupled and getattr(options, "sequences", None) is not None
+        self.merges = self.batches_sequences or (not self.decoupled and "dynamic_batching" in config)
         self.in_flight = IN_FLIGHT if self.decoupled else 1
         own = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
         # What the model's own configuration says is not held against it: Triton does not do so either.

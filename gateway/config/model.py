@@ -241,6 +241,9 @@ class ModelConfig(Options):
     """How long an idle device waits for a fuller batch, in microseconds."""
     preferred_batch_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes in which a batch leaves without waiting for more company."""
+    send_on_mismatch: bool = False
+    """Whether requests that wait max_queue_delay_us for company are sent as soon as one comes that cannot share their
+    batch, whose inputs or shapes are others: as Triton does it. false: they wait on, which makes fuller batches."""
     batching: bool = True
     """Whether requests share runs; false: each runs alone, even with max_batch_size."""
     max_queue_size: int = Field(default=512, ge=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
@@ -12,6 +13,7 @@ from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
+_LEVEL: Final = re.compile(r"[1-9][0-9]{0,19}")
 _ID_DATATYPES: Final = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 
 
@@ -37,7 +39,7 @@ class LevelConfig(QueueConfig):
 class PrioritiesConfig(Options):
     """Priorities: 1 is the highest, and goes first. A queue is as long for each as for a model without."""
 
-    levels: int = Field(ge=1, le=256)
+    levels: int = Field(ge=1, lt=2**64)
     """How many there are."""
     default: int = Field(ge=1)
     """That of requests that name none, or none of these."""
@@ -55,10 +57,10 @@ class PrioritiesConfig(Options):
     @field_validator("queue_policies")
     @classmethod
     def _policies_are_of_levels(cls, policies: dict[str, LevelConfig], info: ValidationInfo) -> dict[str, LevelConfig]:
-        levels = {str(level) for level in range(1, info.data.get("levels", 256) + 1)}
+        levels = info.data.get("levels", 0)
         for level in policies:
-            if level not in levels:
-                raise refuse(level, text=f"no priority; there are {len(levels)}, from 1 on")
+            if levels and not (_LEVEL.fullmatch(level) and int(level) <= levels):
+                raise refuse(level, text=f"no priority; there are {levels}, from 1 on")
         return policies
 
 

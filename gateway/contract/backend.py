@@ -131,6 +131,9 @@ class LoadedModel(ABC):
     """Whether one request gets zero to many answers; it then comes alone."""
     merges: bool = True
     """Whether several requests may come in one call."""
+    batches_sequences: bool = False
+    """Whether those of several sequences may, whose states it keeps itself. It raises nothing then: a call that fails
+    is the outcome of each of its requests, and none comes a second time."""
     in_flight: int = 1
     """How many calls may overlap; more than 1 where the backend itself keeps them apart."""
     any_shape: bool = False

@@ -33,6 +33,9 @@ class Executor(ABC):
     """Whether a request has zero to many answers; such requests run one at a time, and `run` returns a generator."""
     merges: bool
     """Whether several requests may share a run."""
+    batches_sequences: bool = False
+    """Whether requests of several sequences may, though the model keeps their states itself: it is given each as it is,
+    and none a second time."""
     device_lock_key: object | None = None
     """Executors of the same key compute one at a time, and only their copies beside each other; None: it shares with
     nobody."""

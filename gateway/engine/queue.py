@@ -11,9 +11,9 @@ behind all others of its level. Source: Triton, the queue policies of the dynami
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tensorgate.gateway.contract.canonical import InferRequest
@@ -43,34 +43,40 @@ class LevelPolicy:
 class QueuePolicy:
     """How requests wait. `max_batch_size` 0: one request at a time, whatever its shape.
 
-    `levels` are the priorities, the highest first; requests that name none of them get `default_level`, counted from
-    1. A group whose first requests make one of the `preferred_batch_sizes` exactly does not wait for more company, and
-    leaves in that size; so does one with as many rows as the largest of them. Source: Triton's dynamic batcher.
+    There are `levels` of priority, counted from 1, which is the highest; requests that name none of them get
+    `default_level`. A level waits as `level` says, unless it is one of `own_levels`.
+
+    A group whose first requests make one of the `preferred_batch_sizes` exactly does not wait for more company, and
+    leaves in that size; so does one with as many rows as the largest of them. With `send_on_mismatch`, neither does a
+    group after which a request of another key has come. Source: Triton's dynamic batcher.
     """
 
     max_batch_size: int = 0
     max_queue_delay_us: int = 0
-    levels: tuple[LevelPolicy, ...] = (LevelPolicy(),)
+    level: LevelPolicy = LevelPolicy()
+    own_levels: Mapping[int, LevelPolicy] = field(default_factory=dict)
+    levels: int = 1
     default_level: int = 1
     preferred_batch_sizes: tuple[int, ...] = ()
     batching: bool = True
+    send_on_mismatch: bool = False
 
     @property
     def has_timeouts(self) -> bool:
         """Whether any request may wait for a limited time only."""
-        return any(level.timeout_us or level.allow_timeout_override for level in self.levels)
+        return any(each.timeout_us or each.allow_timeout_override for each in (self.level, *self.own_levels.values()))
 
     @property
     def may_go_early(self) -> bool:
         """Whether a full batch may leave the queue before there is room for it: nobody may overtake it, or be refused
         for having waited there.
         """
-        return self.max_batch_size > 1 and self.batching and len(self.levels) == 1 and not self.has_timeouts
+        return self.max_batch_size > 1 and self.batching and self.levels == 1 and not self.has_timeouts
 
     def level_of(self, request: InferRequest) -> int:
-        """The index of the request's level. Source: Triton takes 0, and what is too large, as the default."""
+        """The request's level, from 1 on. Source: Triton takes 0, and what is too large, as the default."""
         level = request.priority
-        return (level if 1 <= level <= len(self.levels) else self.default_level) - 1
+        return level if 1 <= level <= self.levels else self.default_level
 
 
 class SchedulerQueue(Protocol):
@@ -123,17 +129,19 @@ def batch_key(pending: PendingRequest) -> Hashable:
 class RequestQueue:
     """Ordinary requests: any that wait may go, to any idle worker.
 
-    A request's rank orders it: two for each level, the second for those that were delayed.
+    A request's rank orders it: two for each level, the second for those that were delayed. Without levels it is 0, or
+    1 for those that were delayed.
     """
 
     def __init__(self, name: str, policy: QueuePolicy) -> None:
         self._name = name
         self._policy = policy
         self._groups: dict[Hashable, deque[PendingRequest]] = {}
-        self._counts = [0] * len(policy.levels)
-        self._has_levels = len(policy.levels) > 1
-        self._most = policy.levels[0].max_queue_size
-        self._bound = sum(level.max_queue_size for level in policy.levels)
+        self._counts: Counter[int] = Counter()
+        """Requests of each level that has any: a caller may name more levels than one could keep."""
+        self._has_levels = policy.levels > 1 or bool(policy.own_levels)
+        self._most = policy.level.max_queue_size
+        self._bound = self._most + sum(level.max_queue_size for level in policy.own_levels.values())
         self._full = max((policy.max_batch_size, *policy.preferred_batch_sizes))
         self._enough = min(policy.max_batch_size, max(policy.preferred_batch_sizes, default=policy.max_batch_size))
         """Rows that wait for no more company."""
@@ -197,7 +205,7 @@ class RequestQueue:
         self.queued -= 1
         self._rows -= pending.admission.rows
         if self._has_levels:
-            self._counts[pending.rank // 2] -= 1
+            self._leave_level(pending)
         self._finished += 1
         if self._finished > self._bound:
             for key, group in list(self._groups.items()):
@@ -218,11 +226,17 @@ class RequestQueue:
 
     def _enter_level(self, pending: PendingRequest) -> None:
         level = self._policy.level_of(pending.request)
-        most = self._policy.levels[level].max_queue_size
+        most = self._policy.own_levels.get(level, self._policy.level).max_queue_size
         if self._counts[level] >= most:
             raise QueueFull(self._name, most)
         self._counts[level] += 1
         pending.rank = 2 * level
+
+    def _leave_level(self, pending: PendingRequest) -> None:
+        level = pending.rank // 2
+        self._counts[level] -= 1
+        if not self._counts[level]:
+            del self._counts[level]
 
     def _drop_finished(self, group: deque[PendingRequest]) -> None:
         """Abandoned and late requests leave before they cost a place in a batch."""
@@ -231,12 +245,21 @@ class RequestQueue:
             self._finished -= 1
 
     def _wait_s(self, group: deque[PendingRequest], now: float) -> float:
-        """Seconds until this group may go: 0 when one of it has waited long enough or it fills a batch."""
+        """Seconds until this group may go: 0 when one of it has waited long enough, it fills a batch, or it is sent
+        for a request that does not fit.
+        """
         delay = self._policy.max_queue_delay_us / 1e6
         if not delay or self._closing or group[0].admission.batch_key is None:
             return 0.0
+        if self._policy.send_on_mismatch and self._has_mismatch(group):
+            return 0.0
         waited = now - min(pending.submitted for pending in group if not pending.finished)
         return 0.0 if waited >= delay or _rows(group) >= self._enough or self._preferred_rows(group) else delay - waited
+
+    def _has_mismatch(self, group: deque[PendingRequest]) -> bool:
+        """Whether a request of another group has come after the first of this one."""
+        first = group[0].submitted
+        return any(other[-1].submitted > first for other in self._groups.values() if other and other is not group)
 
     def _preferred_rows(self, group: Iterable[PendingRequest]) -> int:
         """The largest preferred size that its first requests make exactly; 0: none."""
@@ -271,7 +294,7 @@ class RequestQueue:
             room -= rows
             members.append(group.popleft())
             if self._has_levels:
-                self._counts[pending.rank // 2] -= 1
+                self._leave_level(pending)
             if pending.admission.batch_key is None:
                 break
         self.queued -= len(members)

@@ -247,8 +247,8 @@ class Scheduler:
 
         The deadline counts while it runs, too.
         """
-        request = pending.request
-        level = self._policy.levels[pending.rank // 2]
+        request, policy = pending.request, self._policy
+        level = policy.own_levels.get(pending.rank // 2, policy.level) if policy.own_levels else policy.level
         patience_us = level.patience_us(request)
         until = pending.submitted + patience_us / 1e6
         if patience_us and (request.deadline is None or until < request.deadline):

@@ -41,11 +41,14 @@ class SequenceState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequencePolicy:
-    """How a model keeps sequences. Its controls and states are no caller's business."""
+    """How a model keeps sequences. Its controls and states are no caller's business. `batches_own_state`: requests of
+    several sequences may share a run, though the model keeps their states itself.
+    """
 
     max_idle_us: int = 1_000_000
     controls: tuple[Control, ...] = ()
     states: tuple[SequenceState, ...] = ()
+    batches_own_state: bool = False
 
     @property
     def sequence_inputs(self) -> frozenset[str]:

@@ -7,10 +7,11 @@ in a *backlog* for one that ends, or that has been idle for too long: this is Tr
 
 What is chosen where the contract is silent:
 
-* Requests of different sequences share a run only where the gateway keeps all that is remembered (`states`). A batch
-  that fails is run again one by one, and a model that keeps sums of its own would add twice; and a class that is told
-  of a batch learns of its first request only. So a model that keeps its own state gets its requests singly, those of
-  up to `max_batch_size` sequences in turn, and may know them by `request.sequence` or by a correlation id.
+* Requests of different sequences share a run where the gateway keeps all that is remembered (`states`), or the model
+  is given requests as they are and none a second time (`batches_own_state`). Else a batch that fails is run again one
+  by one, and a model that keeps sums of its own would add twice; and a class that is told of a batch learns of its
+  first request only. So it gets its requests singly, those of up to `max_batch_size` sequences in turn, and may know
+  them by `request.sequence` or by a correlation id.
 * A start on a live sequence restarts it, in its turn: behind the requests that wait already.
 * A request that fails is a step that did not happen: states stay as they were, and the sequence lives on. But if the
   first request fails, or ends before it has run (late), the sequence has not started, and those behind it are told so:
@@ -18,7 +19,9 @@ What is chosen where the contract is silent:
 * A request whose caller leaves while it waits takes those behind it along, which are cancelled, and ends the sequence:
   without it they would be other steps than their callers meant.
 * An end gives the seat back. A start that follows at once under the same id waits for a seat like any other.
-* Sequences are served in the order in which their turns come: they have no priorities, and wait for no company.
+* Sequences are served in the order in which their turns come: they have no priorities. Where `max_queue_delay_us` says
+  so they wait for company, until each seat, or as many as the smallest preferred size, has a request that may share the
+  run.
 
 Source: Triton, the sequence batcher and its implicit state.
 """
@@ -95,8 +98,11 @@ class Sequences:
     ) -> None:
         self._name = name
         self._policy = policy
-        self._most = queue.levels[0].max_queue_size
+        self._most = queue.level.max_queue_size
         self._seats = max(1, queue.max_batch_size)
+        self._delay_s = queue.max_queue_delay_us / 1e6
+        self._enough = min((self._seats, *queue.preferred_batch_sizes))
+        self._shares_runs = bool(policy.states) or policy.batches_own_state
         self._flags: Mapping[tuple[bool, bool], Tensors] = {
             (start, end): policy.flags(start=start, end=end) for start in _FLAGS for end in _FLAGS
         }
@@ -143,10 +149,15 @@ class Sequences:
         self._note_ready(live)
 
     def next_batch(self, idle: Series[Worker]) -> tuple[Worker, Batch] | None:
+        self.next_wakeup_s = None
         for worker in idle:
             instance = self._instances[worker]
             if instance.ready:
-                return worker, Batch([self._take(live) for live in self._companions(instance)])
+                companions = self._companions(instance)
+                wait_s = self._wait_s(companions) if self._delay_s else 0.0
+                if wait_s <= 0:
+                    return worker, Batch([self._take(live) for live in companions])
+                self.next_wakeup_s = wait_s if self.next_wakeup_s is None else min(self.next_wakeup_s, wait_s)
         return None
 
     def done(self, batch: Batch) -> None:
@@ -204,11 +215,17 @@ class Sequences:
 
     def _run_key(self, live: LiveSequence) -> Hashable:
         """None: it runs alone."""
-        key = batch_key(live.waiting[0]) if self._state_names else None
+        key = batch_key(live.waiting[0]) if self._shares_runs else None
         if key is None:
             return None
         states = self._policy.initial_states() if _sequence(live.waiting[0]).start else live.states
         return key, tuple(array.shape[1:] for array in states.values())
+
+    def _wait_s(self, companions: Series[LiveSequence]) -> float:
+        """Seconds until these go, though more could share their run: at most so long from the first one's coming."""
+        if len(companions) >= self._enough or self._closing or self._run_key(companions[0]) is None:
+            return 0.0
+        return self._delay_s - (self._clock() - min(live.waiting[0].submitted for live in companions))
 
     def _take(self, live: LiveSequence) -> PendingRequest:
         """Its next request, with the inputs that callers do not see."""

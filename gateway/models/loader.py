@@ -110,26 +110,42 @@ class ModelLoader:
         """The fingerprint of each model. Call it in a thread. Raises OSError."""
         return {name: self._catalog.fingerprint(name) for name in names()}
 
-    def read(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> StoredModel:
+    def read(
+        self,
+        name: str,
+        configuration: str | None = None,
+        files: Mapping[str, bytes] = NOTHING,
+        served: StoredModel | None = None,
+    ) -> StoredModel:
         """A model's configuration and versions. Call it in a thread. Raises as the catalog does, and ValueError for
         programs among the files of callers who are not trusted.
+
+        The configuration that a caller gave for what is `served` stands until a file of the model changes, or files
+        come. Source: Triton, loads after a load with `config`.
         """
         if not self._trusted and (program := first_program(files)) is not None:
             raise ValueError(f"file '{program}' is a program; {_NO_PROGRAMS}")
         fingerprint = self._catalog.fingerprint(name) if name in self._catalog.names() else None
+        if configuration is None and served is not None and served.upload is None and served.fingerprint == fingerprint:
+            configuration = served.given
         upload = store(files) if files else None
         try:
             config = self._catalog.read(name, configuration, Path(upload.name) if upload else None)
             if upload is not None and not self._trusted and self._deps.runs_code(config):
                 raise ValueError(f"files of the backend {config.backend} are programs; {_NO_PROGRAMS}")
-            return self.stored(config, fingerprint, upload, given=configuration is not None)
+            return self.stored(config, fingerprint, upload, given=configuration)
         except BaseException:
             if upload is not None:
                 upload.cleanup()
             raise
 
     def stored(
-        self, config: ModelConfig, fingerprint: Hashable = None, upload: Upload | None = None, *, given: bool = False
+        self,
+        config: ModelConfig,
+        fingerprint: Hashable = None,
+        upload: Upload | None = None,
+        *,
+        given: str | None = None,
     ) -> StoredModel:
         """The versions at the path of a configuration. Call it in a thread. Raises OSError."""
         place = config.path.path if config.path else Path()

@@ -53,15 +53,16 @@ def _lines(path: Path) -> tuple[str, ...]:
 def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:
     """How requests wait and are batched; `max_batch_size` is the loaded model's."""
     priorities = config.priorities
-    own: Mapping[str, LevelConfig] = priorities.queue_policies if priorities else {}
-    levels = priorities.levels if priorities else 1
     return QueuePolicy(
         max_batch_size,
         config.max_queue_delay_us,
-        tuple(_level(own.get(str(number), config.queue), config) for number in range(1, levels + 1)),
+        _level(config.queue, config),
+        {int(number): _level(own, config) for number, own in priorities.queue_policies.items()} if priorities else {},
+        priorities.levels if priorities else 1,
         priorities.default if priorities else 1,
         config.preferred_batch_sizes,
         config.batching,
+        config.send_on_mismatch,
     )
 
 
@@ -93,6 +94,7 @@ def sequence_policy(config: ModelConfig, computation: Computation) -> SequencePo
             _state(state, _check(takes, "input", state.input, state.datatype), computation.max_batch_size)
             for state in sequences.states
         ),
+        computation.executors[0].batches_sequences,
     )
 
 

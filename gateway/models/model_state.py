@@ -30,14 +30,14 @@ class StoredModel:
     """A model as it lies on disk at one moment: its configuration, and the versions that its policy chooses.
 
     `fingerprint` covers the whole model, `prints` each version and the files that the configuration names. `upload`
-    holds the files if a load call brought them; `given`: the call brought the configuration.
+    holds the files if a load call brought them, `given` is the configuration that it brought, as its text.
     """
 
     config: ModelConfig
     versions: Mapping[int, Path]
     fingerprint: Hashable = None
     upload: Upload | None = None
-    given: bool = False
+    given: str | None = None
     prints: Mapping[int | None, Hashable] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -122,7 +122,9 @@ class Repository(LoadedModels):
         if files and not self._control.allow_uploads:
             raise LoadRefused(name, "this server takes no files (see model_control.allow_uploads)")
         if files and configuration is None:
-            raise LoadRefused(name, "files need a configuration ('config') beside them")
+            raise LoadRefused(
+                name, "failed to poll from model repository: files need a configuration ('config') beside them"
+            )
         await self._shielded(self._load_tree(name, configuration, files, {name}))
 
     async def unload(self, name: str, dependents: bool = False) -> None:
@@ -141,8 +143,10 @@ class Repository(LoadedModels):
     async def _load_tree(
         self, name: str, configuration: str | None, files: Mapping[str, bytes], seen: set[str]
     ) -> None:
+        state = self._states.get(name)
+        served = state.stored if state is not None and state.wanted else None
         try:
-            stored = await asyncio.to_thread(self._loader.read, name, configuration, files)
+            stored = await asyncio.to_thread(self._loader.read, name, configuration, files, served)
         except ModelNotFound:
             raise ModelNotStored(name) from None
         except (ValueError, OSError) as error:

@@ -256,7 +256,7 @@ class Router:
             raise ModelNotFound(ref.name, known=ref.name in self._repository.snapshot.labels)
         if ref.version is not None:
             if ref.version not in versions:
-                raise ModelNotFound(ref.name, ref.version)
+                raise ModelNotFound(ref.name, ref.version, serves=True)
             return {ref.version: versions[ref.version]}
         return {version: versions[version] for version in sorted(versions)}
 
@@ -369,7 +369,7 @@ class Router:
         if version is None:
             version = max(versions)
         if version not in versions:
-            raise ModelNotFound(ref.name, version)
+            raise ModelNotFound(ref.name, version, serves=True)
         found = versions[version]
         if found.view.forwarder is not None:
             _described(found.view)

@@ -108,7 +108,7 @@ class House:
     def _model(name: str, talker: Talker) -> Model:
         inputs, outputs = (TensorSpec("text_input", BYTES, (1,)),), (TensorSpec("text_output", BYTES, (1,)),)
         computation = Computation((talker,), inputs, outputs, inputs, 0, "python", "cpu")
-        plan = ModelSpec(QueuePolicy(levels=(LevelPolicy(max_queue_size=0 if name == "full" else 8),)))
+        plan = ModelSpec(QueuePolicy(level=LevelPolicy(max_queue_size=0 if name == "full" else 8)))
         return Model(name, 1, (1,), computation, plan, SchedulerMetrics(lambda *_: None, lambda _: None))
 
     def resolve(self, ref: ModelRef) -> Any:

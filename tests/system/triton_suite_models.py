@@ -16,6 +16,7 @@ class TritonPythonModel:
         self.outputs = [output["name"] for output in config["output"]]
         parameters = config.get("parameters", {})
         self.delay_s = int(parameters.get("execute_delay_ms", {"string_value": "0"})["string_value"]) / 1000
+        time.sleep(int(parameters.get("creation_delay_sec", {"string_value": "0"})["string_value"]))
 
     def execute(self, requests):
         time.sleep(self.delay_s)
@@ -28,7 +29,7 @@ class TritonPythonModel:
         return answers
 """
 """Triton's backend `identity`: INPUT0, INPUT1… given back as OUTPUT0, OUTPUT1…, after `execute_delay_ms`; zeros for an
-input that is not there.
+input that is not there. It takes `creation_delay_sec` to load.
 """
 
 REPEAT = """

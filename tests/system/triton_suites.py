@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class Copied:
     config: str = "config.pbtxt"
     model: str = ""
     """Source of a Python model that stands in for a compiled backend."""
+    more: str = ""
+    """To the source of its Python model."""
+    copies: tuple[int, ...] = ()
+    """Further versions, the same as the first."""
 
     def write(self, checkouts: Path, repository: Path) -> None:
         source = checkouts / self.source
@@ -75,8 +79,26 @@ class Copied:
             shutil.copyfile(source / self.program, target / "1/model.py")
             for helper_file in source.glob("*_common.py"):
                 shutil.copyfile(helper_file, target / "1" / helper_file.name)
+        if self.more:
+            (target / "1/model.py").write_text((target / "1/model.py").read_text() + self.more)
         for file in (target / "1").glob("*.py"):
             file.write_text(for_one_process(for_numpy_2(file.read_text())))
+        for version in self.copies:
+            shutil.copytree(target / "1", target / str(version))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """Another configuration of a model of the checkouts, which tests put in place of its own."""
+
+    source: str
+    name: str
+    append: str
+
+    def write(self, checkouts: Path, folder: Path) -> None:
+        text = (checkouts / self.source / "config.pbtxt").read_text()
+        text = text.replace('backend: "identity"', 'backend: "python"')
+        (folder / self.name).write_text(f"{text}\n{self.append}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +145,40 @@ class OnnxAddSub:
     outputs: tuple[str, str] = ("OUTPUT0", "OUTPUT1")
     versions: tuple[int, ...] = (1,)
     max_batch_size: int = 8
+    empty: tuple[int, ...] = ()
+    """Further versions, whose folders have no file."""
+    swaps: bool = False
+    """Whether versions after the first give the difference before the sum, as those of Triton's generators do."""
+    policy: str = "all {}"
+    folders: Mapping[int, str] = field(default_factory=dict)
+    """What the folder of a version is called where that is not its number."""
 
     def write(self, checkouts: Path, repository: Path) -> None:
         batch = [None] if self.max_batch_size else []
         shape = [*batch, *(None if size < 0 else size for size in self.dims)]
         kind = DATATYPES[self.datatype]
         infos = {name: helper.make_tensor_value_info(name, kind, shape) for name in ("INPUT0", "INPUT1", *self.outputs)}
-        nodes = [
-            helper.make_node(operator, ["INPUT0", "INPUT1"], [output])
-            for operator, output in zip(("Add", "Sub"), self.outputs, strict=True)
-        ]
         inputs = [infos["INPUT0"], infos["INPUT1"]]
-        graph = helper.make_graph(nodes, self.name, inputs, [infos[each] for each in self.outputs])
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         folder = repository / self.name
+        folder.mkdir()
+        for version in (*self.versions, *self.empty):
+            (folder / self.folders.get(version, str(version))).mkdir()
         for version in self.versions:
-            (folder / str(version)).mkdir(parents=True)
-            onnx.save(made, folder / str(version) / "model.onnx")
+            operators = ("Sub", "Add") if self.swaps and version > 1 else ("Add", "Sub")
+            nodes = [
+                helper.make_node(operator, ["INPUT0", "INPUT1"], [output])
+                for operator, output in zip(operators, self.outputs, strict=True)
+            ]
+            graph = helper.make_graph(nodes, self.name, inputs, [infos[each] for each in self.outputs])
+            made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+            onnx.save(made, folder / self.folders.get(version, str(version)) / "model.onnx")
         head = f'name: "{self.name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: {self.max_batch_size}\n'
         tensors = "\n".join(
             f'{way} [ {{ name: "{name}" data_type: {self.datatype} dims: {list(self.dims)} }} ]'
             for way, names in (("input", ("INPUT0", "INPUT1")), ("output", self.outputs))
             for name in names
         )
-        (folder / "config.pbtxt").write_text(f"{head}{tensors}\nversion_policy: {{ all {{}} }}\n")
+        (folder / "config.pbtxt").write_text(f"{head}{tensors}\nversion_policy: {{ {self.policy} }}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +189,15 @@ class Written:
     config: str
     model: str = ""
     """Source of its `model.py`, where it has one."""
+    versions: tuple[int, ...] = (1,)
 
     def write(self, checkouts: Path, repository: Path) -> None:
-        folder = repository / self.name / "1"
-        folder.mkdir(parents=True)
-        (folder.parent / "config.pbtxt").write_text(f'name: "{self.name}"\n{self.config}\n')
-        if self.model:
-            (folder / "model.py").write_text(self.model)
+        for version in self.versions:
+            folder = repository / self.name / str(version)
+            folder.mkdir(parents=True)
+            if self.model:
+                (folder / "model.py").write_text(self.model)
+        (repository / self.name / "config.pbtxt").write_text(f'name: "{self.name}"\n{self.config}\n')
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +242,10 @@ class Suite:
     """Sections of the gateway's configuration."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the environment, as the suite's `test.sh` sets them."""
+    beside: tuple[Model | ConfigFile, ...] = ()
+    """What is in the tests' own folder, and they put into the repository."""
+    is_ready: bool = True
+    """Whether the gateway becomes ready: not all of its models need to load."""
     needs_torch: bool = False
     """Its models import torch: served from .venv-torch."""
     gpu: tuple[str, ...] = ()
@@ -464,6 +502,93 @@ def own_unittest(folder: str, model: str, *models: Model, **more: Any) -> Suite:
         edits=(("import pytest\n", ""), ("class TestInferShmLeak:", "class TestInferShmLeak(unittest.TestCase):")),
         variables={"MODEL_NAME": model, "BLS_KIND": "non_decoupled"},
         **more,
+    )
+
+
+def add_sub(base: str, **more: Any) -> OnnxAddSub:
+    """What Triton's generators call BASE_float32_float32_float32: versions 1 to 3, of which 1 and 3 are served."""
+    facts: dict[str, Any] = {
+        "versions": (1, 2, 3), "swaps": True, "policy": "specific { versions: [ 1, 3 ] }", "max_batch_size": 1
+    }  # fmt: skip
+    return OnnxAddSub(f"{base}_float32_float32_float32", "TYPE_FP32", **(facts | more))
+
+
+def lifecycle(test: str, *models: Model, differs: str = "", **more: Any) -> Suite:
+    """One test of L0_lifecycle, which has models and options of its own."""
+    return Suite(
+        f"L0_lifecycle {test}",
+        "L0_lifecycle",
+        "lifecycle_test",
+        1,
+        models,
+        only=(f"test_{test}",),
+        differs={f"LifeCycleTest.test_{test}": differs} if differs else {},
+        **more,
+    )
+
+
+HISTOGRAMS = "latencies are counters, as by default, and histograms of the gateway's own: there are no summaries"
+SLOW_TO_LOAD = """
+    def initialize(self, args):
+        import time
+        time.sleep(10)
+"""
+SIMPLE_ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 1
+version_policy: { specific { versions: [ 1, 3 ] } }
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ]
+ensemble_scheduling { step [
+  {
+    model_name: "onnx_float32_float32_float32" model_version: -1
+    input_map [ { key: "INPUT0" value: "INPUT0" }, { key: "INPUT1" value: "INPUT1" } ]
+    output_map [ { key: "OUTPUT0" value: "OUTPUT0" }, { key: "OUTPUT1" value: "OUTPUT1" } ]
+  }
+] }
+"""
+"""What Triton's generators call simple_onnx_float32_float32_float32."""
+EXPLICIT = {"model_control": {"mode": "explicit"}}
+POLL = {"mode": "poll", "poll_seconds": 1}
+LENIENT = {"readiness": "lenient"}
+ZERO_OF_5_S = identity("custom_zero_1_float32", "TYPE_FP32", 1, 1, "dynamic_batching { }", delay_ms=5000)
+SLOW_ZERO = 'parameters { key: "creation_delay_sec" value: { string_value: "10" } }'
+ENSEMBLE_ZERO = Copied(f"{QA}/L0_lifecycle/ensemble_zero_1_float32")
+LIFECYCLE_ZERO = f"{QA}/L0_lifecycle/identity_zero_1_int32"
+IDENTITY_ZERO = Copied(f"{QA}/L0_lifecycle/identity_zero_1_int32", **BACKEND_IDENTITY)
+
+
+def on_reload(number: str, protocol: str) -> Suite:
+    """One of three tests of a model that is loaded anew, by one of two clients."""
+    policies = {
+        "": "latest { num_versions: 1 }",
+        "_2": "specific { versions: [ 1 ] }",
+        "_3": "specific { versions: [ 1 ] }",
+    }
+    test = f"model_availability_on_reload{number}"
+    return replace(
+        lifecycle(
+            test,
+            Copied(
+                LIFECYCLE_ZERO,
+                append=f"version_policy {{ {policies[number]} }}",
+                copies=(2,) if number else (),
+                **BACKEND_IDENTITY,
+            ),
+            options={"model_control": {"mode": "explicit", "load": ["*"]}},
+            beside=(
+                ConfigFile(LIFECYCLE_ZERO, "config.pbtxt.v2", "version_policy { specific { versions: [ 2 ] } }"),
+                ConfigFile(LIFECYCLE_ZERO, "config.pbtxt.new", "version_policy { specific { versions: [ 1 ] } }"),
+            ),
+            edits=(
+                (
+                    'os.mkdir("models/" + model_name + "/2")',
+                    'shutil.copytree("models/" + model_name + "/1", "models/" + model_name + "/2")',
+                ),
+            ),
+            variables={"TRITONSERVER_USE_GRPC": "1"} if protocol == "grpc" else {},
+        ),
+        name=f"L0_lifecycle {test} {protocol}",
     )
 
 
@@ -883,13 +1008,6 @@ SUITES = (
             delayed("sequence_oldest", f"sequence_batching {{ oldest {{ {WAIT}, max_candidate_sequences: 4 }} }}"),
             Copied(f"{QA}/L0_metrics/ensemble_delay", "ensemble"),
         ),
-        differs=dict.fromkeys(
-            (
-                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_direct",
-                "MetricsPendingRequestCountTest.test_sequence_batch_scheduler_oldest",
-            ),
-            "a model that keeps the state of its sequences itself gets their requests one at a time",
-        ),
     ),
     Suite(
         "L0_optional_input",
@@ -919,13 +1037,6 @@ SUITES = (
             "test_ensemble_optional_connecting_tensor",
         ),
         alone=True,
-        differs={
-            f"OptionalInputTest.test_{which}optional_mix_inputs{number}": (
-                "requests with other inputs make a batch of their own: what waits for company is not sent for them"
-            )
-            for which in ("", "ensemble_")
-            for number in ("", "_2")
-        },
     ),
     model_queue("test_max_queue_size", f"{PREFERRED} default_queue_policy {{ max_queue_size: 8 }}", delay_ms=5000),
     model_queue(
@@ -935,7 +1046,7 @@ SUITES = (
     model_queue(
         "test_policy_reject",
         f"{PREFERRED} {LONG} default_queue_policy {{ default_timeout_microseconds: 100000 }}",
-        differs="the reason of an ensemble's failure is that of its step, and not OTHER",
+        differs="an ensemble's failure is counted once and for its step's reason, and not twice for OTHER",
     ),
     model_queue(
         "test_timeout_override",
@@ -946,7 +1057,6 @@ SUITES = (
     model_queue(
         "test_max_priority_levels",
         f"{PREFERRED} {LONG} priority_levels: {2**64 - 1} default_priority_level: {2**32}",
-        differs="a model has no more than 256 levels of priority",
     ),
     model_queue(
         "test_priority_with_policy",
@@ -980,5 +1090,187 @@ SUITES = (
             "INITIAL_STATE_FILE": "0",
             "BATCHER_TYPE": "FIXED",
         },
+    ),
+    Suite(
+        "L0_metrics config",
+        "L0_metrics",
+        "metrics_config_test",
+        8,
+        (IDENTITY_ZERO,),
+        only=(
+            "test_inf_counters_exist",
+            "test_inf_counters_missing",
+            "test_inf_summaries_exist",
+            "test_inf_summaries_missing",
+            "test_cache_counters_missing",
+            "test_cache_summaries_missing",
+            "test_summaries_custom_quantiles",
+            "test_model_namespacing_label_with_namespace_off",
+        ),
+        variables={"SUMMARY_QUANTILES": "0.1:0.0.1,0.7:0.01,0.75:0.01"},
+        differs=dict.fromkeys(
+            (
+                "MetricsConfigTest.test_inf_counters_missing",
+                "MetricsConfigTest.test_inf_summaries_exist",
+                "MetricsConfigTest.test_summaries_custom_quantiles",
+            ),
+            HISTOGRAMS,
+        ),
+    ),
+    Suite(
+        "L0_metrics config, with a cache",
+        "L0_metrics",
+        "metrics_config_test",
+        3,
+        (
+            Copied(
+                f"{QA}/L0_lifecycle/identity_zero_1_int32", append="response_cache { enable: true }", **BACKEND_IDENTITY
+            ),
+        ),
+        only=("test_cache_counters_exist", "test_cache_summaries_exist", "test_inf_summaries_exist_with_cache"),
+        differs=dict.fromkeys(
+            ("MetricsConfigTest.test_cache_summaries_exist", "MetricsConfigTest.test_inf_summaries_exist_with_cache"),
+            HISTOGRAMS,
+        ),
+    ),
+    Suite(
+        "L0_trace",
+        "L0_trace",
+        "trace_endpoint_test",
+        6,
+        (OnnxAddSub("simple"),),
+        options={"tracing": {"file": "global_unittest.log", "level": ["TIMESTAMPS"], "rate": 1}},
+    ),
+    lifecycle(
+        "model_control",
+        add_sub("onnx"),
+        Written("simple_onnx_float32_float32_float32", SIMPLE_ENSEMBLE, versions=(1, 3)),
+        options=EXPLICIT,
+    ),
+    lifecycle(
+        "model_control_ensemble",
+        add_sub("onnx"),
+        Written("simple_onnx_float32_float32_float32", SIMPLE_ENSEMBLE, versions=(1, 3)),
+        options=EXPLICIT,
+    ),
+    lifecycle("dynamic_file_delete", add_sub("savedmodel"), add_sub("plan"), options={"model_control": POLL}),
+    *(on_reload(number, protocol) for number in ("", "_2", "_3") for protocol in ("http", "grpc")),
+    lifecycle("model_control_fail", add_sub("onnx", versions=(), empty=(1, 2, 3)), options=EXPLICIT),
+    lifecycle("config_override", add_sub("onnx", versions=(2,), empty=(1, 3)), options=EXPLICIT),
+    lifecycle(
+        "file_override",
+        add_sub("onnx", versions=(2, 3)),
+        options={"model_control": {"mode": "explicit", "load": ["*"], "allow_uploads": True}},
+    ),
+    lifecycle(
+        "file_override_security",
+        add_sub("onnx", versions=(2, 3)),
+        options={"model_control": {"mode": "explicit", "load": ["*"], "allow_uploads": True}},
+    ),
+    lifecycle(
+        "parse_error_modelfail",
+        add_sub("graphdef", versions=(), empty=(1,)),
+        add_sub("savedmodel"),
+        add_sub("onnx"),
+        is_ready=False,
+    ),
+    lifecycle(
+        "parse_error_modelfail_nostrict",
+        add_sub("graphdef", versions=(), empty=(1,)),
+        add_sub("savedmodel"),
+        add_sub("onnx"),
+        options=LENIENT,
+    ),
+    lifecycle(
+        "parse_error_no_model_config",
+        Written("graphdef_float32_float32_float32", ""),
+        add_sub("savedmodel"),
+        add_sub("onnx"),
+        differs="a model whose configuration cannot be read is known, and its version is not there",
+        options=LENIENT,
+    ),
+    lifecycle(
+        "parse_error_model_no_version",
+        add_sub("graphdef", versions=()),
+        *(add_sub(base, policy="latest { num_versions: 1 }") for base in ("savedmodel", "onnx")),
+        add_sub("plan"),
+        is_ready=False,
+    ),
+    lifecycle(
+        "shutdown_dynamic",
+        ZERO_OF_5_S,
+        differs="who ends takes no more connections: who comes then is not told why",
+        options={"drain_seconds": 60},
+    ),
+    lifecycle(
+        "shutdown_ensemble",
+        ZERO_OF_5_S,
+        ENSEMBLE_ZERO,
+        differs="who ends takes no more connections: who comes then is not told why",
+        options={"drain_seconds": 60},
+    ),
+    lifecycle(
+        "concurrent_model_load_speedup",
+        *(
+            Copied(f"{QA}/L0_lifecycle/identity_zero_1_int32", f"identity_zero_1_int32_{n}", **BACKEND_IDENTITY)
+            for n in (1, 2)
+        ),
+        *(Copied(f"{QA}/python_models/identity_fp32", f"python_identity_fp32_{n}", more=SLOW_TO_LOAD) for n in (1, 2)),
+        options=EXPLICIT,
+    ),
+    lifecycle(
+        "concurrent_model_load_unload",
+        IDENTITY_ZERO,
+        ENSEMBLE_ZERO,
+        identity("custom_zero_1_float32", "TYPE_FP32", 1, 1, SLOW_ZERO),
+        options=EXPLICIT,
+    ),
+    lifecycle(
+        "concurrent_model_instance_load_speedup",
+        *python("identity_fp32", more=SLOW_TO_LOAD),
+        differs="its model has no configuration, and nothing says what it gives",
+        options=EXPLICIT,
+    ),
+    lifecycle(
+        "model_config_overwite",
+        *python("identity_fp32"),
+        differs="its model has no configuration, and nothing says what it gives",
+        options={"model_control": {"mode": "explicit", "load": ["*"]}},
+        edits=(('"backend": "identity",', '"backend": "python",'),),
+    ),
+    *(
+        lifecycle(
+            test,
+            add_sub("onnx"),
+            options={"model_control": control},
+            beside=(add_sub("savedmodel"),),
+        )
+        for test, control in (
+            ("dynamic_model_load_unload", POLL),
+            ("dynamic_model_load_unload_disabled", {"mode": "none"}),
+        )
+    ),
+    *(
+        lifecycle(
+            test,
+            OnnxAddSub("graphdef_int32_int32_int32", versions=(1, 2, 3), swaps=True, max_batch_size=8),
+            options={"model_control": control},
+            differs=why,
+        )
+        for test, control, why in (
+            ("dynamic_version_load_unload", POLL, "a version that has left is not found, as one that never was"),
+            ("dynamic_version_load_unload_disabled", {"mode": "none"}, ""),
+        )
+    ),
+    *(
+        lifecycle(
+            f"parse_ignore_{kind}_version",
+            add_sub("savedmodel", versions=(1, 3), policy="all { }", folders={3: name}),
+            differs=why,
+        )
+        for kind, name, why in (
+            ("zero_prefixed", "003", "003 is version 3, as for TensorFlow Serving, whose exporters write such folders"),
+            ("non_intergral", "abc", ""),
+        )
     ),
 )

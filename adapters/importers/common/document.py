@@ -14,7 +14,7 @@ from tensorgate.adapters.importers.common.source import Note
 
 _ORDER: Final = (
     "backend", "path", "file", "versions", "device", "instances", "decoupled", "max_batch_size", "batching",
-    "max_queue_delay_us", "preferred_batch_sizes", "max_queue_size",
+    "max_queue_delay_us", "preferred_batch_sizes", "send_on_mismatch", "max_queue_size",
 )  # fmt: skip
 
 

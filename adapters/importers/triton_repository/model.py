@@ -6,6 +6,7 @@ meant raises ValueError.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -144,7 +145,21 @@ def _ensemble(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     entry: dict[str, Any] = {"backend": kind.name, "max_batch_size": config.max_batch_size}
     if config.model_transaction_policy.decoupled:
         entry["decoupled"] = True
+    versions = _ensemble_versions(source, folder)
+    if versions and versions != [1]:
+        entry["versions"] = versions
     return entry | _declared(source) | {"steps": steps(source)}
+
+
+def _ensemble_versions(source: Source, folder: Path) -> list[int]:
+    """The numbers of its empty folders that the policy chooses: all of them are the same ensemble."""
+    policy = source.config.version_policy
+    found = sorted(int(entry.name) for entry in folder.iterdir() if re.fullmatch(r"[0-9]{1,18}", entry.name))
+    if policy.WhichOneof("policy_choice") == "specific":
+        return [version for version in found if version in policy.specific.versions]
+    if policy.WhichOneof("policy_choice") == "all":
+        return found
+    return found[-(policy.latest.num_versions or 1) :]
 
 
 _BY_KIND: Final = {

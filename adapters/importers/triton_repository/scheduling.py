@@ -4,6 +4,7 @@ and follow each other.
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ def scheduling(source: Source, folder: Path, *, completed: bool) -> dict[str, An
 
 def _dynamic(source: Source, batching: Any) -> dict[str, Any]:
     entry = _waits(batching)
+    if "max_queue_delay_us" in entry and any(each.optional or _varies(each) for each in source.config.input):
+        entry["send_on_mismatch"] = True
     entry["max_queue_size"] = batching.default_queue_policy.max_queue_size or NO_BOUND
     queue = _queue(source, "dynamic_batching.default_queue_policy", batching.default_queue_policy)
     levels = batching.priority_levels
@@ -64,6 +67,11 @@ def _waits(strategy: Any) -> dict[str, Any]:
     return entry
 
 
+def _varies(tensor: Any) -> bool:
+    """Whether requests may have this input in shapes that cannot share a batch."""
+    return -1 in tensor.dims and not tensor.allow_ragged_batch
+
+
 def _queue(source: Source, key: str, policy: Any) -> dict[str, Any]:
     """What differs from the defaults, which are Triton's."""
     queue: dict[str, Any] = {}
@@ -89,8 +97,17 @@ def _sequences(source: Source, batching: Any, folder: Path) -> dict[str, Any]:
     ]
     states = [_state(source, f"sequence_batching.state[{at}]", each, folder) for at, each in enumerate(batching.state)]
     sequences |= ({"controls": controls} if controls else {}) | ({"states": states} if states else {})
-    strategy = getattr(batching, batching.WhichOneof("strategy_choice") or "direct")
-    return _waits(strategy) | {"max_queue_size": NO_BOUND, "sequences": sequences}
+    waits = _waits(batching.oldest) if batching.WhichOneof("strategy_choice") == "oldest" else _slots(source, batching)
+    return waits | {"max_queue_size": NO_BOUND, "sequences": sequences}
+
+
+def _slots(source: Source, batching: Any) -> dict[str, Any]:
+    """Of the direct strategy: the wait for requests in so many slots. Without minimum_slot_utilization nobody waits."""
+    used, rows = batching.direct.minimum_slot_utilization, source.config.max_batch_size
+    if not used:
+        return {}
+    waits = _waits(batching.direct)
+    return waits | ({"preferred_batch_sizes": [ceil(used * rows)]} if waits and used < 1 and rows > 0 else {})
 
 
 def _iterative(source: Source, batching: Any) -> dict[str, Any]:

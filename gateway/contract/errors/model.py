@@ -7,19 +7,22 @@ from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
 
 class ModelNotFound(GatewayError):
-    """No model has this name or version. `known`: the model is configured or was loaded, but no version serves."""
+    """No model has this name or version. `known`: the model is configured or was loaded, but no version serves;
+    `serves`: others of its versions do.
+    """
 
     code = Code.NOT_FOUND
     error_reason = ErrorReason.UNKNOWN_MODEL
 
-    def __init__(self, name: str, version: int | None = None, *, known: bool = False) -> None:
+    def __init__(self, name: str, version: int | None = None, *, known: bool = False, serves: bool = False) -> None:
         super().__init__(name if version is None else f"{name} version {version}")
         self.name = name
         self.version = version
         self.known = known
+        self.serves = serves
         if known:
             self.error_reason = ErrorReason.UNAVAILABLE
-        elif version is not None:
+        elif serves:
             self.error_reason = ErrorReason.UNKNOWN_VERSION
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,16 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "priorities": {"levels": 2, "default": 2, "queue_policies": {"1": {"max_queue_size": 3}}},
         },
     ),
+    "a batch that is sent for a request of another shape": (
+        BATCHED.replace("dims: 3", "dims: -1") + "dynamic_batching { max_queue_delay_microseconds: 100 }",
+        DECLARED,
+        {
+            "batching": None,
+            "max_queue_delay_us": 100,
+            "send_on_mismatch": True,
+            "inputs": [X | {"shape": [-1, -1]}],
+        },
+    ),
     "a level that takes nothing from the default's policy": (
         BATCHED + "dynamic_batching { priority_levels: 3 default_priority_level: 3 default_queue_policy { "
         "default_timeout_microseconds: 7 max_queue_size: 9 } priority_queue_policy { key: 1 value: { } } "
@@ -242,6 +253,21 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                 "states": [{"input": "a", "output": "b", "datatype": "INT32", "shape": [-1, 1], "initial": "zero"}]
             },
         },
+    ),
+    "sequences that wait for half of the slots": (
+        BATCHED + "sequence_batching { direct { max_queue_delay_microseconds: 5 minimum_slot_utilization: 0.5 } }",
+        DECLARED,
+        {"batching": None, "max_queue_delay_us": 5, "preferred_batch_sizes": [4], "sequences": {}},
+    ),
+    "sequences that wait for all of them": (
+        BATCHED + "sequence_batching { direct { max_queue_delay_microseconds: 5 minimum_slot_utilization: 1 } }",
+        DECLARED,
+        {"batching": None, "max_queue_delay_us": 5, "sequences": {}},
+    ),
+    "sequences that wait for nobody": (
+        BATCHED + "sequence_batching { direct { max_queue_delay_microseconds: 5 } }",
+        DECLARED,
+        {"batching": None, "sequences": {}},
     ),
     "parameters": (
         'parameters { key: "b" value: { string_value: "2" } } parameters: { key: "a", value { string_value: "" } }',
@@ -417,6 +443,28 @@ ensemble_scheduling { step [
     assert reading.entry["open_inference"]["model_config"]["ensemble_scheduling"]["step"][0]["model_version"] == -1
     (folder / "config.pbtxt").write_text(text + "model_transaction_policy { decoupled: true }")
     assert read_model(folder).entry["decoupled"] is True
+
+
+@pytest.mark.parametrize(
+    ("folders", "policy", "versions"),
+    [
+        (("1",), "", None),
+        ((), "", None),
+        (("1", "3", "x"), "", [3]),
+        (("1", "3"), "version_policy { specific { versions: [ 1, 3, 4 ] } }", [1, 3]),
+        (("2", "10", "9"), "version_policy { latest { num_versions: 2 } }", [9, 10]),
+        (("1", "2"), "version_policy { all { } }", [1, 2]),
+    ],
+)
+def test_an_ensemble_has_the_versions_of_its_folders(
+    write: Write, folders: tuple[str, ...], policy: str, versions: list[int] | None
+) -> None:
+    """Triton: L0_lifecycle, test_model_control."""
+    folder = write(f"{STEP} {policy}")
+    shutil.rmtree(folder / "1")
+    for name in folders:
+        (folder / name).mkdir()
+    assert read_model(folder).entry.get("versions") == versions
 
 
 STEP = """platform: "ensemble" input [ { name: "i" data_type: TYPE_FP32 dims: [ 1 ] } ]

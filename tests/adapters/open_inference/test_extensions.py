@@ -119,6 +119,12 @@ REFUSED: list[tuple[str, bytes, int, str]] = [
         501,
         "trace file location can not be updated through network protocol",
     ),
+    (
+        "POST /v2/models/none/trace/setting",
+        b'{"trace_file":"/etc/passwd"}',
+        400,
+        "Request for unknown model : none",
+    ),
     ("POST /v2/trace/setting", b"[]", 400, "attempt to get members for non-object"),
     ("POST /v2/trace/setting", b"", 400, "failed to parse the request JSON buffer: The document is empty. at 0"),
     ("POST /v2/trace/setting", b'{"trace_rate":5}', 400, NOT_A_STRING),

@@ -315,6 +315,8 @@ def test_unknown_models_come_before_anything_in_the_body(action: str, resolve: R
     assert refusal(ask(resolve, f"no/{action}", b"{")) == (404, "Request for unknown model: 'no' is not found")
     version = f"llm/versions/4/{action}"
     assert refusal(ask(resolve, version, b"{")) == (404, "Request for unknown model: 'llm' version 4 is not found")
+    version = f"no/versions/4/{action}"
+    assert refusal(ask(resolve, version, b"{")) == (404, "Request for unknown model: 'no' is not found")
     reply = ask(resolve, f"llm/{action}", b"{", headers={"content-encoding": "br"})
     assert (reply.http_status, reply.message) == (501, "Unsupported compression type")
 

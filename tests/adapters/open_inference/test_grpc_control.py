@@ -233,6 +233,12 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ),
     (
         "TraceSetting",
+        {"model_name": "none", "settings": {"trace_file": {"value": ["x"]}}},
+        Code.INVALID_ARGUMENT,
+        "Request for unknown model : none",
+    ),
+    (
+        "TraceSetting",
         {"settings": {"trace_rate": {"value": ["1", "2"]}}},
         Code.INVALID_ARGUMENT,
         "expect only 1 value for 'trace_rate'",

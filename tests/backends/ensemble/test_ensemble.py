@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from waiting import steps
 
-from tensorgate.backends.ensemble.backend import EnsembleBackend
+from tensorgate.backends.ensemble.backend import KIND, EnsembleBackend
 from tensorgate.backends.ensemble.options import EnsembleOptions
+from tensorgate.gateway.config.values import VersionPolicy
 from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed, ModelUnavailable, QueueFull, Unavailable
@@ -121,6 +123,11 @@ def double(inputs: Tensors) -> Tensors:
 
 def plus_one(inputs: Tensors) -> Tensors:
     return {"c": inputs["a"] + 1}
+
+
+@pytest.mark.parametrize(("said", "numbers"), [("latest", (1,)), ([3, 1], (1, 3)), ("none", (1,))])
+def test_its_versions_are_those_that_are_named(said: Any, numbers: tuple[int, ...]) -> None:
+    assert KIND.numbers(SimpleNamespace(versions=VersionPolicy.parse(said))) == numbers
 
 
 async def test_a_chain_runs_in_the_order_of_its_tensors_not_of_its_steps(build: Any, run: Any) -> None:

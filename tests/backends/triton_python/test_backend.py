@@ -335,6 +335,42 @@ async def test_sequences_by_correlation_id_and_flags(world: Any) -> None:
     assert got == [[1], [10], [3], [30]]
 
 
+async def test_requests_of_several_sequences_come_in_one_call_and_none_comes_twice(world: Any) -> None:
+    """As in Triton, where a call of execute that fails is the end of each of its requests."""
+    world.model(
+        "m",
+        """
+        gate = threading.Event()
+        def initialize(self, args):
+            self.sums, self.calls = {}, []
+        def execute(self, requests):
+            assert self.gate.wait(50)
+            self.calls.append([request.correlation_id() for request in requests])
+            for request in requests:
+                who = request.correlation_id()
+                self.sums[who] = self.sums.get(who, 0) + x_of(request)[0]
+            if any(x_of(request)[0] == 99 for request in requests):
+                raise ValueError("99")
+            return [y([self.sums[request.correlation_id()]]) for request in requests]
+        """,
+        sequences={},
+        max_batch_size=4,
+        inputs=[X | {"shape": [-1]}],
+        outputs=[Y | {"shape": [-1]}],
+    )
+    await world.start()
+    model = world.python("m")
+    jobs = [world.submit("m", [n], sequence=RequestSequence(n, start=True)) for n in (1, 2, 3)]
+    jobs += [world.submit("m", [x], sequence=RequestSequence(n)) for n, x in ((1, 10), (2, 99))]
+    model.gate.set()
+    found = [await anext(job) for job in jobs[:3]]
+    assert [answer.outputs["y"].tolist() for answer in found] == [[1], [2], [3]]
+    failed = await asyncio.gather(*map(anext, jobs[3:]), return_exceptions=True)
+    assert [type(error) for error in failed] == [ModelFailed] * 2
+    assert await world.y("m", [0], sequence=RequestSequence(1)) == [11]
+    assert model.calls == [[1, 2, 3], [1, 2], [1]]
+
+
 HELD = """
 gate = threading.Event()
 def initialize(self, args):

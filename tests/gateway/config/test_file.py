@@ -238,6 +238,7 @@ def test_defaults(folder: Path) -> None:
                 "max_batch_size": 0,
                 "max_queue_delay_us": 0,
                 "preferred_batch_sizes": [],
+                "send_on_mismatch": False,
                 "batching": True,
                 "max_queue_size": 512,
                 "queue": {"timeout_us": 0, "timeout_action": "reject", "allow_timeout_override": False},
@@ -770,12 +771,12 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "queues and priorities": (
         HEAD + "    max_batch_size: 4\n    preferred_batch_sizes: [2, 8]\n    queue: {timeout_action: drop}\n"
-        "    priorities: {levels: 3, default: 4, queue_policies: {'4': {}, '0': {}}}\n",
+        "    priorities: {levels: 3, default: 4, queue_policies: {'03': {}, '3': {}, '4': {}}}\n",
         [
             "6:32: models.digits.preferred_batch_sizes[1]: more than max_batch_size, 4",
             '7:29: models.digits.queue.timeout_action: found "drop", expected one of reject, delay',
             "8:38: models.digits.priorities.default: there are 3 levels",
-            "8:63: models.digits.priorities.queue_policies.4: no priority; there are 3, from 1 on",
+            "8:63: models.digits.priorities.queue_policies.03: no priority; there are 3, from 1 on",
         ],
     ),
     "sequences": (

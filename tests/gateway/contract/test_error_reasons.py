@@ -51,7 +51,8 @@ def test_the_guide_has_every_reason() -> None:
     ("error", "reason"),
     [
         (ModelNotFound("m"), ErrorReason.UNKNOWN_MODEL),
-        (ModelNotFound("m", 3), ErrorReason.UNKNOWN_VERSION),
+        (ModelNotFound("m", 3), ErrorReason.UNKNOWN_MODEL),
+        (ModelNotFound("m", 3, serves=True), ErrorReason.UNKNOWN_VERSION),
         (ModelNotFound("m", 3, known=True), ErrorReason.UNAVAILABLE),
         (InputCount("m", (), ("x",), 1, 1), ErrorReason.MISSING_INPUT),
         (InputCount("m", ("x", "z"), (), 1, 1), ErrorReason.UNKNOWN_INPUT),

@@ -99,7 +99,7 @@ class Bench:
         self.stages: list[str] = []
         self.rows: list[int] = []
         self.meter = SchedulerMetrics(lambda stage, seconds: self.stages.append(stage), self.rows.append)
-        policy = QueuePolicy(levels=(LevelPolicy(1),), max_batch_size=0)
+        policy = QueuePolicy(level=LevelPolicy(1), max_batch_size=0)
         executors: Any = [self.executor] * copies
         admission = Admission(1, "key" if keys else None)
         self.scheduler = Scheduler("m", executors, policy, lambda request: admission, self.meter)

@@ -152,8 +152,10 @@ async def bench() -> AsyncIterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def make(executor: Echo, *levels: LevelPolicy, max_queue_size: int = 512, **policy: Any) -> Bench:
-        levels = levels or (LevelPolicy(max_queue_size),)
-        made.append(Bench(executor, QueuePolicy(levels=levels, **policy)))
+        if len(levels) > 1:
+            policy |= {"own_levels": dict(enumerate(levels, 1)), "levels": len(levels)}
+        level = levels[0] if levels else LevelPolicy(max_queue_size)
+        made.append(Bench(executor, QueuePolicy(level=level, **policy)))
         return made[-1]
 
     yield make
@@ -414,6 +416,38 @@ async def test_every_priority_has_a_queue_of_its_own(bench: Any, ask: Any) -> No
     last = b.scheduler.submit(ask(4))  # its place is free again, and its patience its own
     b.executor.gate.set()
     assert [await answer(job) for job in (*jobs, last)] == [[0], [1], [2], [4]]
+
+
+async def test_there_may_be_more_priorities_than_one_could_keep(bench: Any, ask: Any) -> None:
+    """Triton: L0_model_queue, test_max_priority_levels."""
+    own = {1: LevelPolicy(1), 2**32: LevelPolicy(2)}
+    b = bench(Echo(), own_levels=own, levels=2**64 - 1, default_level=2**32)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    jobs += [b.scheduler.submit(ask(n, priority=level)) for n, level in enumerate((0, 2**64 - 1, 2**32, 7, 1), 1)]
+    for level in (0, 1):
+        with pytest.raises(QueueFull):
+            b.scheduler.submit(ask(9, priority=level))
+    jobs[4].abandon()
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs if job is not jobs[4]] == [[0], [1], [2], [3], [5]]
+    assert b.executor.batches == [[0], [5], [1], [3], [2]]
+    assert not b.scheduler._queue._counts, "nothing is kept of levels that callers have named"
+
+
+@pytest.mark.parametrize("send", [False, True])
+async def test_a_request_that_does_not_fit_sends_what_waits(bench: Any, ask: Any, send: bool) -> None:
+    """Triton: L0_optional_input, test_optional_mix_inputs; its dynamic batcher sends a pending batch for it."""
+    b = bench(Echo(), max_batch_size=4, max_queue_delay_us=60_000_000, send_on_mismatch=send)
+    jobs = []
+    for n in range(3):
+        jobs.append(b.scheduler.submit(ask(n) if n % 2 else ask([n])))
+        sent = [[0.0], [1.0]][:n] if send else []
+        await until(lambda expected=sent: b.executor.batches == expected)
+        await stays(lambda expected=sent: b.executor.batches == expected)
+    for job in jobs if not send else jobs[2:]:
+        job.abandon()
 
 
 async def test_a_preferred_size_waits_for_nobody(bench: Any, ask: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from waiting import Clock, steps, until
+from waiting import Clock, stays, steps, until
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest, Sequence
 from tensorgate.gateway.contract.errors import (
@@ -155,8 +155,15 @@ async def make(make_model: Callable[..., ModelView]) -> AsyncIterator[Make]:
     view = make_model("m", {"x": ("INT32", None)}, {"y": ("INT32", None)})
     made: list[Bench] = []
 
-    def bench(*executors: Adder, rows: int = 0, level: LevelPolicy | None = None, **policy: Any) -> Bench:
-        queue = QueuePolicy(max_batch_size=rows, levels=(level or LevelPolicy(),))
+    def bench(
+        *executors: Adder,
+        rows: int = 0,
+        level: LevelPolicy | None = None,
+        delay_us: int = 0,
+        preferred: tuple[int, ...] = (),
+        **policy: Any,
+    ) -> Bench:
+        queue = QueuePolicy(rows, delay_us, level or LevelPolicy(), preferred_batch_sizes=preferred)
         states = (SUM,) if isinstance(executors[0], Kept) else ()
         made.append(Bench(view, executors, queue, SequencePolicy(states=states, **policy)))
         return made[-1]
@@ -306,6 +313,38 @@ async def test_different_sequences_share_a_run_where_the_gateway_keeps_the_state
     assert await outcomes(first, *rest) == [1, 2, 1 + 3, 4, 2 + 5, 1 + 3 + 6, 7]
     assert b.executors[0].runs[:2] == [[1], [2, 3, 4, 1]]
     assert all(len(set(run)) == len(run) for run in b.executors[0].runs)
+
+
+async def test_different_sequences_share_a_run_of_a_model_that_is_given_each(make: Make) -> None:
+    """Triton: L0_metrics, test_sequence_batch_scheduler_direct and _oldest."""
+    b = make(Adder(), rows=4, batches_own_state=True)
+    b.hold()
+    first = b.submit(start(1), 1)
+    await b.held()
+    rest = [b.submit(each, n) for n, each in enumerate([start(2), step(1), start(3), step(2), end(1)], 2)]
+    b.release()
+    assert await outcomes(first, *rest) == [1, 2, 1 + 3, 4, 2 + 5, 1 + 3 + 6]
+    assert b.executors[0].runs == [[1], [2, 3, 1], [2, 1]]
+
+
+@pytest.mark.parametrize("preferred", [(), (2, 3)])
+async def test_sequences_wait_for_company_where_they_may(make: Make, preferred: tuple[int, ...]) -> None:
+    b = make(Adder(), rows=4, batches_own_state=True, delay_us=60_000_000, preferred=preferred)
+    enough = min((4, *preferred))
+    jobs = [b.submit(start(n), n) for n in range(1, enough)]
+    await stays(lambda: not b.executors[0].runs)
+    jobs += [b.submit(step(1), 10), b.submit(start(enough), enough)]
+    assert await outcomes(*jobs[:-2], jobs[-1]) == [*range(1, enough + 1)]
+    await stays(lambda: b.executors[0].runs == [[*range(1, enough + 1)]])
+    jobs[-2].abandon()
+
+
+async def test_sequences_wait_for_company_no_longer_than_they_may(make: Make) -> None:
+    b = make(Adder(), rows=4, batches_own_state=True, delay_us=50_000)
+    first = b.submit(start(1), 1)
+    await steps()
+    assert await outcomes(first, b.submit(start(2), 2)) == [1, 2]
+    assert b.executors[0].runs == [[1, 2]]
 
 
 async def test_requests_with_other_parameters_or_states_of_another_shape_run_apart(make: Make) -> None:

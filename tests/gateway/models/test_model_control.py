@@ -306,6 +306,26 @@ async def test_another_configuration_takes_over_whole_or_not_at_all(make: Any, p
     assert await world.ask("a") == [6.0, 6.0]
 
 
+@pytest.mark.parametrize("end", ["a file changes", "files come", "unloaded"])
+async def test_a_callers_configuration_stands_until(make: Any, put: Any, end: str) -> None:
+    """Triton: L0_lifecycle, test_config_override and test_model_config_overwite."""
+    put("a/1", 3)
+    world = make(TRUSTED)
+    await world.start()
+    await world.repository.load("a", '{"max_batch_size": 7}')
+    await world.repository.load("a")
+    assert world.router.resolve(ModelRef("a")).max_batch_size == 7
+    if end == "a file changes":
+        world.put("a/1", 44)
+    elif end == "unloaded":
+        await world.repository.unload("a")
+    else:
+        await world.repository.load("a", '{"max_batch_size": 5}', {"1/factor": b"2"})
+        assert world.router.resolve(ModelRef("a")).max_batch_size == 5
+    await world.repository.load("a")
+    assert world.router.resolve(ModelRef("a")).max_batch_size == 0
+
+
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"name": "nope"}, ModelNotStored, "nope"),
     ({"name": "a", "configuration": '{"instances": 0}'}, LoadRefused, "instances: found 0, expected at least 1"),

@@ -271,20 +271,24 @@ async def test_unloading_ends_live_sequences(serve: Any) -> None:
 
 QUEUES: list[tuple[str, QueuePolicy]] = [
     ("", QueuePolicy()),
-    ("max_queue_size: 3", QueuePolicy(levels=(LevelPolicy(3),))),
+    ("max_queue_size: 3", QueuePolicy(level=LevelPolicy(3))),
     (
         "queue: {timeout_us: 5, timeout_action: delay, allow_timeout_override: true}",
-        QueuePolicy(levels=(LevelPolicy(512, 5, "delay", True),)),
+        QueuePolicy(level=LevelPolicy(512, 5, "delay", True)),
     ),
     (
         "max_queue_size: 9\nqueue: {timeout_us: 7}\n"
         'priorities: {levels: 3, default: 2, queue_policies: {"1": {max_queue_size: 2}, "3": {timeout_us: 1}}}',
-        QueuePolicy(levels=(LevelPolicy(2), LevelPolicy(9, 7), LevelPolicy(9, 1)), default_level=2),
+        QueuePolicy(
+            level=LevelPolicy(9, 7), own_levels={1: LevelPolicy(2), 3: LevelPolicy(9, 1)}, levels=3, default_level=2
+        ),
     ),
     (
         "max_batch_size: 8\nmax_queue_delay_us: 100\npreferred_batch_sizes: [4, 8]\nbatching: false",
         QueuePolicy(8, 100, preferred_batch_sizes=(4, 8), batching=False),
     ),
+    ("send_on_mismatch: true", QueuePolicy(send_on_mismatch=True)),
+    (f"priorities: {{levels: {2**64 - 1}, default: {2**32}}}", QueuePolicy(levels=2**64 - 1, default_level=2**32)),
 ]
 
 

@@ -131,7 +131,7 @@ async def bench() -> AsyncIterator[Callable[..., Bench]]:
 
     def make(model: Model, *, quick: bool = False, max_queue_size: int = 512, **policy: int) -> Bench:
         level = LevelPolicy(max_queue_size, allow_timeout_override=True)
-        made.append(Bench(model, QueuePolicy(levels=(level,), **policy), quick))
+        made.append(Bench(model, QueuePolicy(level=level, **policy), quick))
         return made[-1]
 
     yield make

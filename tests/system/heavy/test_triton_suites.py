@@ -13,7 +13,7 @@ import pytest
 import yaml
 from client_scripts import environment
 from heavy_tools import free_ports
-from serving import HOST, ROOT, Gateway, running
+from serving import HOST, ROOT, Gateway, started
 from triton_suites import FETCH, QA, SUITES, Suite, for_numpy_2
 
 pytestmark = pytest.mark.heavy
@@ -33,8 +33,8 @@ def checkouts() -> Path:
     return Path(os.environ["TRITON_QA"])
 
 
-def copy_tests(suite: Suite, checkouts: Path, folder: Path, gateway: Gateway) -> Path:
-    """The suite and what its tests share, with the gateway's ports -> its folder."""
+def copy_tests(suite: Suite, checkouts: Path, folder: Path, gateway: Gateway, repository: Path) -> Path:
+    """The suite and what its tests share, with the gateway's ports -> its folder, where `models` is the repository."""
     ports = {"8000": gateway.port, "8001": gateway.grpc_port, "8002": gateway.metrics_port}
     for part in ("common", suite.folder):
         (folder / part).mkdir(parents=True)
@@ -47,6 +47,9 @@ def copy_tests(suite: Suite, checkouts: Path, folder: Path, gateway: Gateway) ->
             (folder / part / file.name).write_text(text)
     own = folder / suite.folder
     (own / f"{own.name}_server.log").symlink_to(gateway.log)
+    (own / "models").symlink_to(repository)
+    for model in suite.beside:
+        model.write(checkouts, own)
     return own
 
 
@@ -54,8 +57,9 @@ def run_suite(suite: Suite, only: tuple[str, ...], folder: Path, gateway: Gatewa
     """Test (class.name) -> None if it passed, else its traceback."""
     common = next(each / "common" for each in folder.parents if (each / "common").is_dir())
     server = {"TRITONSERVER_IPADDR": HOST, "SERVER_LOG": str(gateway.log), "SERVER_PID": str(gateway.process.pid)}
+    outcomes = common.parent / "outcomes.json"
     done = subprocess.run(
-        [CLIENTS, RUNNER, suite.module, *only],
+        [CLIENTS, RUNNER, outcomes, suite.module, *only],
         cwd=folder,
         env=environment() | {"PYTHONPATH": f"{folder}:{common}"} | server | suite.variables,
         capture_output=True,
@@ -63,10 +67,9 @@ def run_suite(suite: Suite, only: tuple[str, ...], folder: Path, gateway: Gatewa
         errors="replace",  # some print tensors
         timeout=RUNS_WITHIN_S,
     )
-    try:
-        found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+    if not outcomes.exists():
         pytest.fail(f"{suite.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}", pytrace=False)
+    found: dict[str, str | None] = json.loads(outcomes.read_text())
     return {name.partition(".")[2]: text for name, text in found.items()}
 
 
@@ -88,8 +91,12 @@ def serve_and_run(suite: Suite, only: tuple[str, ...], checkouts: Path, folder: 
     config = {"listen": listen, **suite.options}
     file = folder / "gateway.yaml"
     file.write_text(yaml.safe_dump(config | {"server_name": "triton", "repositories": [str(repository)]}))
-    with running(file, python=TORCH if suite.needs_torch else None) as gateway:
-        return run_suite(suite, only, copy_tests(suite, checkouts, folder / "qa", gateway), gateway)
+    with started(file.with_suffix(".log"), str(file), python=TORCH if suite.needs_torch else None) as gateway:
+        if suite.is_ready:
+            gateway.wait_until_ready()
+        else:
+            gateway.wait_until_said("NOT READY")
+        return run_suite(suite, only, copy_tests(suite, checkouts, folder / "qa", gateway, repository), gateway)
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)

@@ -1,8 +1,9 @@
-"""Runs tests of one unittest module and prints their outcomes as JSON: id -> null if it passed, else its traceback.
+"""Runs tests of one unittest module and writes their outcomes as JSON: id -> null if it passed, else its traceback.
 
-    python triton_suite_runner.py MODULE [CLASS OR TEST…]
+    python triton_suite_runner.py FILE MODULE [CLASS OR TEST…]
 
-A test that its suite skips is left out. Run with the suite's folder as working directory.
+What the tests print may be anything, at any time. A test that its suite skips is left out. Run with the suite's folder
+as working directory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import types
 import unittest
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 Outcomes = dict[str, "str | None"]
@@ -67,7 +69,7 @@ def tests_of(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
             yield each
 
 
-def main(module: str, *parts: str) -> None:
+def main(file: str, module: str, *parts: str) -> None:
     sys.path.insert(0, "")
     stand_in()
     found = tests_of(unittest.defaultTestLoader.loadTestsFromName(module))
@@ -75,7 +77,7 @@ def main(module: str, *parts: str) -> None:
     recorder = Recorder()
     for test in chosen:
         test.run(recorder)
-    sys.stdout.write(json.dumps(recorder.outcomes) + "\n")
+    Path(file).write_text(json.dumps(recorder.outcomes))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+from tests.backends.op_results import *
