@@ -62,7 +62,7 @@ async def loaded(plan: Plan) -> AsyncIterator[Model]:
 
 def _policy(plan: Plan) -> QueuePolicy:
     """Nobody is turned away here."""
-    return QueuePolicy(plan.max_batch_size, levels=(LevelPolicy(max_queue_size=1 << 16),))
+    return QueuePolicy(plan.max_batch_size, level=LevelPolicy(max_queue_size=1 << 16))
 
 
 async def ask(model: Model, x: Any) -> Any:
