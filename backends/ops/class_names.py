@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec
 class ClassNamesOptions(RenamingOptions):
     """Numbers of classes as their names.
 
-    Example: {op: class_names, input: classes, output: names, file: labels.txt}
+    Example: {op: class_names, input: classes, output: names, names: [cat, dog]}
     """
 
     op: Literal["class_names"]

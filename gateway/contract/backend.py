@@ -204,6 +204,7 @@ class Described:
     decoupled: bool = False
     as_requests: bool = False
     """Whether it is a RequestBackend, which has no operators around it."""
+    batches_sequences: bool = False
 
 
 ConfigProblem: TypeAlias = tuple[tuple[str | int, ...], str]

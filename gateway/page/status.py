@@ -10,13 +10,17 @@ from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect
 from tensorgate.gateway.contract.engine import Engine
 from tensorgate.gateway.contract.metrics import Distribution, Gpu
-from tensorgate.gateway.contract.questions import KnownVersions, ModelActivities, ModelActivity
+from tensorgate.gateway.contract.questions import IndexEntry, KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.monitoring.recent_errors import RecentError, RecentErrors
 from tensorgate.gateway.monitoring.time_series import CallHistory, TimeSeries
 from tensorgate.gateway.service import Service
 
 _MAX_SAMPLE_BYTES: Final = 256 << 10
+_MAX_PROBLEMS: Final = 50
+_LEVELS: Final = ("bad", "warn", "note")
+_UNLOADED: Final = "unloaded"
+"""The reason of a version that was taken away on purpose. Source: Triton's model repository extension."""
 
 
 class Status:
@@ -41,12 +45,14 @@ class Status:
 
     def live(self) -> dict[str, Any]:
         """The state of the server and of every model, and the calls of the last minutes; for asking every second."""
-        monitor = self._monitor
+        monitor, known = self._monitor, self._engine.ask(KnownVersions())
+        activities = self._engine.ask(ModelActivities())
         return {
             "name": self._name,
             "version": self._version,
             "uptime_s": int(time.monotonic() - self._begun),
             "state": self._state(),
+            "problems": self._problems(known, activities),
             "online": self._service.online,
             "cpu_percent": round(monitor.trends["cpu_percent"].last, 1),
             "memory_bytes": monitor.memory_bytes(),
@@ -56,9 +62,9 @@ class Status:
                 {"dialect": self._titles.get(dialect, dialect), "model": model, **_calls(calls)}
                 for (dialect, model), calls in sorted(monitor.streams.items())
             ],
-            "models": [_load(each) for each in self._engine.ask(ModelActivities())],
+            "models": [_load(each) for each in activities if _has_worked(each)],
             "errors": [self._error(each) for each in self._errors.read()],
-            "stamp": self._stamp(),
+            "stamp": hash(tuple((each.name, each.version, each.state) for each in known)) & 0xFFFFFFFF,
         }
 
     def models(self, dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
@@ -82,6 +88,32 @@ class Status:
             return "draining"
         return "ready" if self._service.ready else "not ready" if self._service.started else "loading"
 
+    def _problems(self, known: Iterable[IndexEntry], activities: Iterable[ModelActivity]) -> list[list[str]]:
+        """[bad, warn or note; words] of all that calls are refused for, or soon may be; the worst first."""
+        found = [
+            ["warn", "draining: what was accepted is finished, and nothing more is taken"]
+        ] * self._service.draining
+        if not self._service.online:
+            found.append(["note", "offline for grps' health probes, until /grps/v1/health/online"])
+        for entry in known:
+            name = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
+            if entry.state == "UNAVAILABLE" and entry.reason not in ("", _UNLOADED):
+                found.append(["bad", f"{name} is not served: {entry.reason}"])
+            elif entry.state == "LOADING":
+                found.append(["warn", f"{name} is being loaded"])
+        for activity in activities:
+            view, most = activity.view, activity.view.configuration.get("max_queue_size", 0)
+            name = f"{view.name} version {view.version}"
+            if not view.handle.is_ready():
+                is_remote = view.configuration.get("backend") == "remote"
+                why = "the server behind it does not answer" if is_remote else "nothing that computes it is up"
+                found.append(["bad", f"{name} is not ready: {why}"])
+            if most and activity.queued >= most:
+                found.append(["bad", f"{name} refuses calls: all {most} places of its queue are taken"])
+            elif most and activity.queued > most // 2:
+                found.append(["warn", f"{name}: {activity.queued} calls wait, of {most} at most"])
+        return sorted(found, key=lambda each: _LEVELS.index(each[0]))[:_MAX_PROBLEMS]
+
     def _error(self, error: RecentError) -> dict[str, Any]:
         """Errors of one kind; times are seconds since 1970."""
         key = error.key
@@ -95,12 +127,10 @@ class Status:
             "count": error.count,
         }
 
-    def _stamp(self) -> int:
-        """Changes whenever `models` would say something else."""
-        return (
-            hash(tuple((each.name, each.version, each.state) for each in self._engine.ask(KnownVersions())))
-            & 0xFFFFFFFF
-        )
+
+def _has_worked(activity: ModelActivity) -> bool:
+    """What has not is not told every second: hundreds of models may be idle."""
+    return bool(activity.queued or activity.running or activity.batches.sum)
 
 
 def _load(activity: ModelActivity) -> dict[str, Any]:
@@ -139,6 +169,8 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 def _calls(calls: CallHistory) -> dict[str, Any]:
     """Columns of seconds, the last one the newest."""
     history = list(calls.history)
+    if not any(second.calls or second.errors for second in history):
+        history = []  # nothing to draw
     return {
         "calls": calls.calls,
         "errors": calls.errors,

@@ -1,7 +1,11 @@
 """The operator's page over HTTP: what it asks for, and the switch that turns it off."""
 
 import hashlib
+import http.client
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from serving import Gateway, demo_config
 from waiting import wait_until
@@ -26,7 +30,8 @@ def test_the_page_and_what_it_reads(demo: Gateway) -> None:
     wait_until(lambda: len(dialects()) == 3)
     overview = demo.get("/overview.json").json
     assert overview["state"] == "ready"
-    assert {model["name"] for model in overview["models"]} == models.keys()
+    assert "digits" in {model["name"] for model in overview["models"]} <= models.keys()
+    assert {level for level, _ in overview["problems"]} <= {"note"}
     series = demo.get("/grps/v1/monitor/series?name=*qps").json
     assert (series["label"], len(series["data"])) == ("trend", 174)
 
@@ -42,6 +47,61 @@ def test_the_page_is_for_everybody_and_what_it_shows_for_administrators(serve: S
         }
         assert [answer.status for answer in told.values()] == [401, 401, 403, 200]
         assert told[""].json == {"error": "Credentials are required"}
+
+
+FAULTS = """
+import time
+
+class Slow:
+    def __init__(self, context):
+        self.go = context.path / "go"
+
+    def infer(self, inputs, request):
+        while not self.go.exists():
+            time.sleep(0.01)
+        return {"y": inputs["x"]}
+
+class Broken(Slow):
+    def __init__(self, context):
+        raise RuntimeError("the weights are not there")
+"""
+
+
+def test_what_is_wrong_is_told_in_words(serve: Serve, tmp_path: Path) -> None:
+    """A load that failed, a server that has gone, a full queue: each is on the page, and why."""
+    (tmp_path / "faults.py").write_text(FAULTS)
+    tensors = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}
+    tensors["outputs"] = [{**tensors["inputs"][0], "name": "y"}]
+    python = {"backend": "python", **tensors}
+    gone = {"dialect": "open_inference", "transport": "http", "address": "127.0.0.1:9"}
+    models = {
+        "broken": {**python, "path": str(tmp_path / "faults.py:Broken")},
+        "busy": {**python, "path": str(tmp_path / "faults.py:Slow"), "max_queue_size": 1, "process": "own"},
+        "away": {"backend": "remote", "upstream": gone, **tensors},
+    }
+    gateway = serve(demo_config(models, readiness="lenient"))
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+
+    def ask() -> None:
+        with suppress(OSError, http.client.HTTPException):  # nobody answers before the gateway ends
+            gateway.post("/v2/models/busy/infer", body)
+
+    callers = [threading.Thread(target=ask) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    words = (
+        "broken version 1 is not served: RuntimeError: the weights are not there",
+        "busy version 1 refuses calls: all 1 places of its queue are taken",
+        "away version 1 is not ready: the server behind it does not answer",
+    )
+
+    def told() -> set[str]:
+        return {text for level, text in gateway.get("/overview.json").json["problems"] if level == "bad"}
+
+    wait_until(lambda: all(any(text.startswith(each) for text in told()) for each in words), lambda: str(told()))
+    (tmp_path / "go").touch()
+    for caller in callers:
+        caller.join()
 
 
 def test_without_a_page(serve: Serve) -> None:

@@ -776,7 +776,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "6:32: models.digits.preferred_batch_sizes[1]: more than max_batch_size, 4",
             '7:29: models.digits.queue.timeout_action: found "drop", expected one of reject, delay',
             "8:38: models.digits.priorities.default: there are 3 levels",
-            "8:63: models.digits.priorities.queue_policies.03: no priority; there are 3, from 1 on",
+            "8:64: models.digits.priorities.queue_policies.03: no priority; there are 3, from 1 on",
         ],
     ),
     "sequences": (

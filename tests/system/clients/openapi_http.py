@@ -50,13 +50,9 @@ def models(name: str) -> Any:
 
 
 def check_documents_are_valid(address: str) -> None:
-    names = document(address, "/v2/models")["models"]
-    validate(document(address, "/openapi.json"))
-    for dialect in ("open_inference", "tf_serving", "grps"):
-        validate(document(address, f"/openapi.json?dialect={dialect}"))
-    for name in names:
-        validate(document(address, f"/openapi.json?model={name}"))
-        validate(document(address, f"/v2/models/{name}/openapi.json"))
+    """The server's has every model; those of one have what only they have, a version and a dialect."""
+    for target in ("/openapi.json", "/openapi.json?model=writer", "/v2/models/digits/versions/2/openapi.json"):
+        validate(document(address, target))
 
 
 def check_infer(address: str) -> None:

@@ -82,6 +82,10 @@ def check_load_with_another_configuration(address: str) -> None:
         each.set_data_from_numpy(np.ones((3, 16), np.int32))
     status, text = raised(lambda: client.infer("add_sub", inputs))
     assert (status, "must be <= 2" in text) == ("400", True), text
+    client.load_model("add_sub")  # it stands, as long as nothing of the model has changed
+    assert raised(lambda: client.infer("add_sub", inputs))[0] == "400"
+    client.unload_model("add_sub")
+    checks.wait_until(lambda: not client.is_model_ready("add_sub"), lambda: client.get_model_repository_index())
     client.load_model("add_sub")
     assert client.infer("add_sub", inputs).as_numpy("OUTPUT0").sum() == 96
 
