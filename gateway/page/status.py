@@ -64,7 +64,7 @@ class Status:
             ],
             "models": [_load(each) for each in activities if _has_worked(each)],
             "errors": [self._error(each) for each in self._errors.read()],
-            "stamp": hash(tuple((each.name, each.version, each.state) for each in known)) & 0xFFFFFFFF,
+            "stamp": _stamp(known, activities),
         }
 
     def models(self, dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
@@ -78,7 +78,13 @@ class Status:
                 entry["versions"].append({"version": index.version, "state": index.state, "reason": index.reason})
             elif index.reason:
                 entry["reason"] = index.reason
-        newest = {each.view.name: each.view for each in self._engine.ask(ModelActivities())}  # versions ascend
+        views = [each.view for each in self._engine.ask(ModelActivities())]
+        unready = {(view.name, view.version): why for view in views if (why := _unready(view))}
+        for name, entry in entries.items():
+            for version in entry["versions"]:
+                if why := unready.get((name, version["version"]), ""):
+                    version |= {"state": "UNAVAILABLE", "reason": why}
+        newest = {view.name: view for view in views}  # versions ascend
         for name, view in newest.items():
             entries[name] |= _described(view, dialects)
         return list(entries.values())
@@ -104,9 +110,7 @@ class Status:
         for activity in activities:
             view, most = activity.view, activity.view.configuration.get("max_queue_size", 0)
             name = f"{view.name} version {view.version}"
-            if not view.handle.is_ready():
-                is_remote = view.configuration.get("backend") == "remote"
-                why = "the server behind it does not answer" if is_remote else "nothing that computes it is up"
+            if why := _unready(view):
                 found.append(["bad", f"{name} is not ready: {why}"])
             if most and activity.queued >= most:
                 found.append(["bad", f"{name} refuses calls: all {most} places of its queue are taken"])
@@ -126,6 +130,20 @@ class Status:
             "last": round(error.last, 3),
             "count": error.count,
         }
+
+
+def _stamp(known: Iterable[IndexEntry], activities: Iterable[ModelActivity]) -> int:
+    """Changes whenever `Status.models` would say something else."""
+    states = [(each.name, each.version, each.state) for each in known]
+    return hash((*states, *[each.view.handle.is_ready() for each in activities])) & 0xFFFFFFFF
+
+
+def _unready(view: ModelView) -> str:
+    """Why a version that is loaded cannot answer; "" where it can."""
+    if view.handle.is_ready():
+        return ""
+    is_remote = view.configuration.get("backend") == "remote"
+    return "the server behind it does not answer" if is_remote else "nothing that computes it is up"
 
 
 def _has_worked(activity: ModelActivity) -> bool:

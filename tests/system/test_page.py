@@ -99,6 +99,8 @@ def test_what_is_wrong_is_told_in_words(serve: Serve, tmp_path: Path) -> None:
         return {text for level, text in gateway.get("/overview.json").json["problems"] if level == "bad"}
 
     wait_until(lambda: all(any(text.startswith(each) for text in told()) for each in words), lambda: str(told()))
+    (away,) = [model for model in gateway.get("/models.json").json if model["name"] == "away"]
+    assert [version["state"] for version in away["versions"]] == ["UNAVAILABLE"]
     (tmp_path / "go").touch()
     for caller in callers:
         caller.join()
