@@ -134,8 +134,9 @@ class Status:
 
 def _stamp(known: Iterable[IndexEntry], activities: Iterable[ModelActivity]) -> int:
     """Changes whenever `Status.models` would say something else."""
-    states = [(each.name, each.version, each.state) for each in known]
-    return hash((*states, *[each.view.handle.is_ready() for each in activities])) & 0xFFFFFFFF
+    states = [(each.name, each.version, each.state, each.reason) for each in known]
+    views = [(id(each.view), each.view.handle.is_ready()) for each in activities]  # a version loaded anew has another
+    return hash((*states, *views)) & 0xFFFFFFFF
 
 
 def _unready(view: ModelView) -> str:
