@@ -95,6 +95,8 @@ class RemoteEngine:
         try:
             return self._router.resolve(ref)
         except (ModelNotFound, LabelNotFound):
+            if not _is_text(ref):
+                raise
             raise MustRelay from None
 
     def resolver(self, call: Call) -> DoorResolution | None:
@@ -138,3 +140,12 @@ class RemoteEngine:
     def statistics(self) -> EngineStatistics:
         """None: the engine's own are in its process."""
         return EngineStatistics()
+
+
+def _is_text(ref: ModelRef) -> bool:
+    """Whether a model can be called so: bytes of an address may be no UTF-8, and nothing else crosses."""
+    try:
+        f"{ref.name}{ref.label or ''}{ref.qualified or ''}".encode()
+    except UnicodeEncodeError:
+        return False
+    return True
