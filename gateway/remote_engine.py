@@ -51,6 +51,8 @@ class DoorResolution(Resolution):
         try:
             view = super().__call__(ref)
         except (ModelNotFound, LabelNotFound):
+            if not _is_text(ref):
+                raise
             raise MustRelay from None
         if view.route is not None and self._engine.routes[view.route.name].is_counted_whole:
             raise MustRelay
