@@ -30,9 +30,7 @@ def test_the_page_and_what_it_reads(demo: Gateway) -> None:
     wait_until(lambda: len(dialects()) == 3)
     overview = demo.get("/overview.json").json
     assert overview["state"] == "ready"
-    assert (
-        overview["stamp"] == demo.get("/overview.json").json["stamp"]
-    )  # nothing is read again
+    assert overview["stamp"] == demo.get("/overview.json").json["stamp"]  # nothing is read again
     assert "digits" in {model["name"] for model in overview["models"]} <= models.keys()
     assert {level for level, _ in overview["problems"]} <= {"note"}
     series = demo.get("/grps/v1/monitor/series?name=*qps").json
