@@ -25,7 +25,7 @@ run: $(VENV)/.run ## serve the demo models on ports 8000 (HTTP) and 8001 (gRPC)
 
 # Whole servers and the gateway's own tests wait a lot, for sockets and clocks; everything else takes what they leave.
 # What shows soonest whether doors are one server to whoever asks.
-BY_DOORS := tests/system/test_real_clients.py tests/system/test_triton_grpc_answers.py
+BY_DOORS := tests/system/test_real_clients.py tests/system/test_triton_grpc_answers.py tests/system/test_shared_memory.py
 
 test: $(VENV)/.test ## everything that CI runs: lint, and all tests but the heavy ones; four minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint $(CLIENTS)/.installed

@@ -111,6 +111,8 @@ from tensorgate.gateway.transport.sockets import Sockets, addresses, bound
 
 NAME: Final = "tensorgate"
 MODEL_PROCESS: Final = "tensorgate.gateway.model_process"
+_AFTER_GIVING_UP_S: Final = 1.0
+"""So long after that draining ends, whatever still runs."""
 _MAX_EXAMPLE_CHARS: Final = 1000
 """How long a line that `serve` prints may be."""
 _MAX_SHORT_CHARS: Final = 200
@@ -230,6 +232,8 @@ class App:
         self._ops = config.ops
         self._processes = ModelProcesses(MODEL_PROCESS, __version__)
         self.device_lost = asyncio.Event()
+        self._ending: asyncio.Timeout | None = None
+        self._gave_up = False
         self._sockets = sockets
         self.tracing = _tracing(config)
         self.observer = observer_of(config)
@@ -447,9 +451,11 @@ class App:
             async with asyncio.timeout(self.config.unready_seconds):
                 await (hurried or asyncio.Event()).wait()
         grace = self.config.drain_seconds
-        timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
+        timer = asyncio.get_running_loop().call_later(grace, self.give_up)
         try:
-            async with asyncio.timeout(grace + 1):
+            async with asyncio.timeout(grace + _AFTER_GIVING_UP_S) as self._ending:
+                if self._gave_up:
+                    self.give_up()
                 await self.ports.stop(grace + 0.5)
                 await self.repository.close()
                 if self._servers is not None:
@@ -458,10 +464,18 @@ class App:
         except TimeoutError:
             return False
         finally:
+            self._ending = None
             timer.cancel()
             self._bound.close()
             await self._close_observer()
         return True
+
+    def give_up(self) -> None:
+        """Nobody shall wait any longer: who does is told so, and draining ends soon, whatever still runs."""
+        self.repository.give_up()
+        self._gave_up = True
+        if self._ending is not None and not self._ending.expired():
+            self._ending.reschedule(asyncio.get_running_loop().time() + _AFTER_GIVING_UP_S)
 
     async def _close_observer(self) -> None:
         if self.observer is not None:

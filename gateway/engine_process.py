@@ -306,7 +306,7 @@ class EngineProcess:
         call.report = outcomes.append  # type: ignore[assignment]  # it is told of outcomes
         call.record = recorder = None if message.carried is None else CallRecorder(message.carried)
         await self._service.handle(message.dialect, endpoint, call, send, accepted)
-        door.send(_end(message.call, outcomes[0], recorder))
+        door.send(_end(message.call, outcomes.pop(), recorder))  # popped: it has the call, which would have itself
 
     async def _relay_page(self, door: DoorConnection, message: RelayPage) -> None:
         page = self._pages.get(message.path)

@@ -65,7 +65,7 @@ STEADY_AFTER_S: Final = 10.0
 ONE_SIGNAL_S: Final = 0.2
 """Signals to stop that are no further apart count as one."""
 _GIVE_UP: Final = 3
-"""So many signals to stop reach the engine while doors still drain: it ends what runs."""
+"""With so many signals to stop the engine gives up what runs, while doors still drain."""
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON: Final = (signal.SIGHUP, signal.SIGUSR1)
 
@@ -134,16 +134,19 @@ class ProcessGroup:
         self,
         parts: GroupParts,
         log: Callable[[str], None],
-        within: float,
+        drains: float,
+        kill_after: float,
         on_serving: Callable[[], None],
         on_stopping: Callable[[], None],
     ) -> None:
-        """A process that takes longer than `within` seconds to stop is killed. `on_serving` is called once all have
-        served, `on_stopping` with the first signal to stop.
+        """Doors may take `drains` seconds to stop, and the engine has what they leave of them, before it gives up what
+        runs. A process that takes `kill_after` seconds more is killed. `on_serving` is called once all have served,
+        `on_stopping` with the first signal to stop.
         """
         self._parts = parts
         self._log = log
-        self._within = within
+        self._drains = drains
+        self._within = drains + kill_after
         self._on_serving = on_serving
         self._on_stopping = on_stopping
         self._engine = _Place("engine", 0)
@@ -158,8 +161,11 @@ class ProcessGroup:
         """How many signals to stop have come."""
         self._stopped_at = -math.inf
         self._engine_stops = 0
-        """How many of them the engine has got."""
+        """How many the engine has got."""
         self._engine_stop_due = math.inf
+        """When it may get the next."""
+        self._drained_by = math.inf
+        """When the time to drain is over."""
         self._have_served = False
         self._status = 0
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -209,7 +215,7 @@ class ProcessGroup:
                 if place.child is None and place.due <= now:
                     self._fill(place)
             self._roll()
-        elif self._stops >= _GIVE_UP or not self._children("door"):
+        else:
             self._stop_engine(now)
         for child in self._children():
             if child.deadline <= now:
@@ -224,7 +230,7 @@ class ProcessGroup:
         """Until a signal, a byte of a child, or the next point in time."""
         times = [child.deadline for child in self._children()]
         if self._stops:
-            times.append(self._engine_stop_due)
+            times += [self._engine_stop_due, self._drained_by]
         else:
             times += [place.due for place in self._places if place.child is None]
         nearest = min(times)
@@ -270,21 +276,26 @@ class ProcessGroup:
 
     def _stop(self) -> None:
         """The first signal: doors drain; the second: they hurry; the third is for the engine, too."""
+        now = time.monotonic()
         if not self._stops:
             self._on_stopping()
+            self._drained_by = now + self._drains
         self._stops += 1
-        self._engine_stop_due = -math.inf
-        now = time.monotonic()
         for child in self._children("door"):
             child.send(signal.SIGTERM)
             child.deadline = min(child.deadline, now + self._within)
 
     def _stop_engine(self, now: float) -> None:
-        """Send the engine as many signals to stop as have come, apart from each other."""
+        """Send the engine the signals that are due, apart from each other: with the first, once there are no doors, it
+        drains; with the second, once time is over or the user has asked for it, it gives up what runs.
+        """
         engine = self._engine.child
-        if engine is None or self._engine_stops == self._stops:
+        if now >= self._drained_by:
+            self._stops, self._drained_by = max(self._stops, _GIVE_UP), math.inf
+        due = 2 if self._stops >= _GIVE_UP else int(not self._children("door"))
+        if engine is None or self._engine_stops >= due:
             self._engine_stop_due = math.inf
-        elif now >= self._engine_stop_due:
+        elif self._engine_stop_due == math.inf or now >= self._engine_stop_due:
             engine.send(signal.SIGTERM)
             engine.deadline = min(engine.deadline, now + self._within)
             self._engine_stops += 1

@@ -85,9 +85,10 @@ def _serve_by_doors(config: Config, doors: int, log: Log) -> int:
         text = config.source.read_text(encoding="utf-8") if config.source.is_file() else ""
         command = [sys.executable, "-m", "tensorgate", *sys.argv[1:]]
         parts = GroupParts(command, slots, found, text, engine_cores(config.processes))
-        within = config.unready_seconds + config.drain_seconds + _KILL_AFTER_S
+        drains = config.unready_seconds + config.drain_seconds
         listening = f"{NAME} {__version__} listens on {'  '.join(found)}  ({doors} doors)"
-        return ProcessGroup(parts, log, within, lambda: log(listening), lambda: log(_draining(config))).run()
+        stopping = _draining(config)
+        return ProcessGroup(parts, log, drains, _KILL_AFTER_S, lambda: log(listening), lambda: log(stopping)).run()
 
 
 def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
@@ -108,7 +109,8 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
         return 1
     app.addresses = list(role.addresses)
     engine = EngineProcess(app, role.engine_socket, role.configuration())
-    stop = _Stop(app.repository.give_up)
+    stop = _Stop(app.give_up)
+    stop.hurried.set()  # when the signal comes, doors have been unready for as long as they should
     _listen_to_signals(stop, {signal.SIGUSR1: app.reopen_logs})
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
     freeze_gc()
@@ -244,7 +246,7 @@ async def _serve(
     except ImportError as error:
         log(str(error))
         return 1
-    stop = _Stop(app.repository.give_up)
+    stop = _Stop(app.give_up)
     _listen_to_signals(stop, {signal.SIGUSR1: app.reopen_logs})
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
     freeze_gc()
@@ -291,11 +293,12 @@ class _Stop:
         self._last = now
         if now - before < _ONE_SIGNAL_S:
             return
-        if self.hurried.is_set():
-            self._give_up()
-        elif self.requested.is_set():
+        if not self.requested.is_set():
+            self.requested.set()
+        elif not self.hurried.is_set():
             self.hurried.set()
-        self.requested.set()
+        else:
+            self._give_up()
 
 
 def _load(app: App, log: Log) -> asyncio.Task[None]:

@@ -160,6 +160,10 @@ class Gateway:
     def rss_bytes(self) -> int:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def pids(self) -> list[int]:
+        """All its processes: itself, and those below at any depth."""
+        return [self.process.pid, *below(self.process.pid)]
+
     def cpu_s(self) -> float:
         """Seconds of processor time that it has used: what a request costs, however busy the machine is."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -173,6 +177,19 @@ class Gateway:
         if self.process.poll() is None:
             self.terminate()
         return self.process.wait(STOPS_WITHIN_S)
+
+
+def below(pid: int) -> list[int]:
+    """All processes below one, at any depth."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:  # it has ended
+            continue
+        for child in map(int, children):
+            found += [child, *below(child)]
+    return found
 
 
 class Series:

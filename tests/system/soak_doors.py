@@ -32,7 +32,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))  # where pytest finds what tests share
 
-from serving import HOST, Gateway, demo_config, started
+from serving import HOST, Gateway, below, demo_config, started
 from soak import ECHO, UNSHARED, message, read_answer
 from soak_cases import GOOD, GOOD_GRPC, PREDICT, Case
 from waiting import wait_until
@@ -126,19 +126,6 @@ async def grpc_client(channel: Any, seen: Seen, over: asyncio.Event) -> None:
             seen.errors.append(f"{case.target}: sent {case.body[:200]!r}, got {body[:200]!r}")
 
 
-def children(pid: int) -> list[int]:
-    """All processes below one, at any depth."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        try:
-            below = (task / "children").read_text().split()
-        except OSError:
-            continue
-        for child in map(int, below):
-            found += [child, *children(child)]
-    return found
-
-
 def memory_of(pids: list[int]) -> int:
     """Bytes of all processes together, what they share counted once (PSS)."""
     total = 0
@@ -161,7 +148,7 @@ async def trouble(gateway: Gateway, file: Path, every: float, over: asyncio.Even
             return
         except TimeoutError:
             pass
-        victims = children(gateway.process.pid)
+        victims = below(gateway.process.pid)
         if turn % 4 == 3:
             await asyncio.to_thread(file.write_text, f"{text}\n# for the {turn}. time\n")
             gateway.process.send_signal(signal.SIGHUP)
@@ -194,7 +181,7 @@ async def play(gateway: Gateway, file: Path, options: argparse.Namespace) -> lis
     for second in range(int(options.minutes * 60)):
         await asyncio.sleep(1)
         if second == min(60, int(options.minutes * 20)):
-            first = memory_of([gateway.process.pid, *children(gateway.process.pid)])
+            first = memory_of(gateway.pids())
         if second % 30 == 29:
             answered, refused = sum(seen.answered.values()), sum(seen.refused.values())
             say(f"{second + 1:5d} s  {answered} answered, {refused} refused, {seen.cut} cut, {dict(done)}")
@@ -204,7 +191,7 @@ async def play(gateway: Gateway, file: Path, options: argparse.Namespace) -> lis
         await channel.close()
     wait_until(lambda: gateway.get("/readyz").status == 200)
     await asyncio.sleep(2)
-    last = memory_of([gateway.process.pid, *children(gateway.process.pid)])
+    last = memory_of(gateway.pids())
     say(f"answered {dict(seen.answered)}\nrefused {dict(seen.refused)}, cut {seen.cut}, {dict(done)}")
     say(f"slowest {seen.slowest[0]:.2f} s ({seen.slowest[1]}); memory {first / 1e6:.0f} MB, then {last / 1e6:.0f} MB")
     problems = seen.errors[:20]
@@ -243,9 +230,9 @@ def main() -> int:
             Path(folder) / "log", "--doors", str(options.doors), str(file), python=Path(sys.executable)
         ) as gateway:
             gateway.wait_until_ready()
-            below = children(gateway.process.pid)
+            found = below(gateway.process.pid)
             problems = uvloop.run(play(gateway, file, options))
-            below = sorted({*below, *children(gateway.process.pid)})
+            found = sorted({*found, *below(gateway.process.pid)})
             gateway.process.send_signal(signal.SIGTERM)
             status = gateway.process.wait(60)
             if status:
@@ -254,7 +241,7 @@ def main() -> int:
                 problems.append(f"the log has a traceback:\n{gateway.said_itself[-4000:]}")
             if left_over := [*own.iterdir()]:
                 problems.append(f"folders are left: {left_over}")
-            left = [pid for pid in below if Path(f"/proc/{pid}").exists()]
+            left = [pid for pid in found if Path(f"/proc/{pid}").exists()]
             if left:
                 problems.append(f"processes are left: {left}")
     if strange := set(SHARED.iterdir()) - shared:

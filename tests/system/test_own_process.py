@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from serving import DEMO, Answer, Gateway, running, wait_until
+from serving import DEMO, Answer, Gateway, below, running, wait_until
 
 MODEL = """
 import asyncio, ctypes, logging, os, sys, time
@@ -108,11 +108,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     file.write_text(yaml.safe_dump(config))
     with running(file) as gateway:
         yield gateway
-        template = children(gateway.process.pid)
-        below = [pid for each in template for pid in children(each)]
-        assert below
+        found = below(gateway.process.pid)
+        assert found
         gateway.stop()
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (*template, *below)))
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found))
 
 
 def ask(gateway: Gateway, model: str, kind: str = "") -> Answer:
@@ -124,10 +123,8 @@ def pid_of(gateway: Gateway, model: str) -> int:
     return int(ask(gateway, model).json["outputs"][0]["data"][0])
 
 
-def children(pid: int) -> list[int]:
-    return [
-        int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()
-    ]
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_ready(gateway: Gateway, model: str) -> bool:
@@ -173,9 +170,9 @@ def test_an_onnx_model_is_killed_from_outside(gateway: Gateway) -> None:
     own = gateway.post("/v2/models/digits/infer", {"inputs": [pixels]}).json
     assert own["outputs"] == inside["outputs"]
     before = gateway.metrics().total(RESTARTS)
-    (template,) = children(gateway.process.pid)
-    known = {pid_of(gateway, "one"), *(pid_of(gateway, "two") for _ in range(6))}
-    victims = [pid for pid in children(template) if pid not in known]
+    one = pid_of(gateway, "one")
+    template, known = parent_of(one), {one, *(pid_of(gateway, "two") for _ in range(6))}
+    victims = [pid for pid in below(template) if parent_of(pid) == template and pid not in known]
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: gateway.metrics().total(RESTARTS) >= before + len(victims))

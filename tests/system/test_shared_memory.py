@@ -77,7 +77,7 @@ def infer(gateway: Gateway, model: str, count: int, source: str, target: str | N
 
 
 def mapped(gateway: Gateway, file: Path) -> bool:
-    return file.name in Path(f"/proc/{gateway.process.pid}/maps").read_text()
+    return any(file.name in Path(f"/proc/{pid}/maps").read_text() for pid in gateway.pids())
 
 
 def outcome(answer: Answer) -> tuple[int, Any]:
@@ -173,7 +173,7 @@ def test_regions_are_bounded_and_leave_nothing_behind(sharing: Gateway, make_fil
         assert len(sharing.get("/v2/systemsharedmemory/status").json) == 100
         assert unregister(sharing).status == 200
     assert not mapped(sharing, file)
-    files = [entry.resolve() for entry in Path(f"/proc/{sharing.process.pid}/fd").iterdir()]
+    files = [entry.resolve() for pid in sharing.pids() for entry in Path(f"/proc/{pid}/fd").iterdir()]
     assert file not in files
 
 

@@ -72,7 +72,7 @@ with bound_for_doors(listen, 2) as slots:
     def log(line):
         print(line, flush=True)
     parts = GroupParts([sys.executable, sys.argv[1]], slots, addresses(listen, slots[0]), "")
-    sys.exit(ProcessGroup(parts, log, 10, lambda: log(f"serves {parts.addresses[0]}"), int).run())
+    sys.exit(ProcessGroup(parts, log, 10, 10, lambda: log(f"serves {parts.addresses[0]}"), int).run())
 """
 
 

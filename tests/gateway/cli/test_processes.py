@@ -83,7 +83,7 @@ from tensorgate.gateway.transport.sockets import addresses, bound_for_doors
 
 processes.MIN_PAUSE_S = 0.01
 processes.STEADY_AFTER_S = 0.5
-folder, within, cores, doors = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+folder, drains, kill_after, cores, doors = Path(sys.argv[1]), *map(float, sys.argv[2:4]), *map(int, sys.argv[4:])
 listen = Listen(http=(Listener(bind="127.0.0.1:0"),))
 with bound_for_doors(listen, doors) as slots:
     def log(line):
@@ -92,18 +92,20 @@ with bound_for_doors(listen, doors) as slots:
     found = addresses(listen, slots[0])
     engine = processes.engine_cores(processes.Processes(engine_cores=cores or None))
     parts = processes.GroupParts(command, slots, found, "models: {}", engine)
-    sys.exit(processes.ProcessGroup(parts, log, within, lambda: log(f"serves {found[0]}"), int).run())
+    sys.exit(processes.ProcessGroup(parts, log, drains, kill_after, lambda: log(f"serves {found[0]}"), int).run())
 """
 
 
 class RunningGroup:
-    def __init__(self, folder: Path, before: str, after: str, within: float, cores: int, doors: int) -> None:
+    def __init__(
+        self, folder: Path, before: str, after: str, drains: float, kill_after: float, cores: int, doors: int
+    ) -> None:
         self.folder = folder
         self.doors = doors
         (folder / "child.py").write_text(CHILD.replace("BEFORE", before).replace("AFTER", after))
         (folder / "program.py").write_text(PROGRAM)
         self.process = subprocess.Popen(
-            [sys.executable, str(folder / "program.py"), str(folder), str(within), str(cores), str(doors)],
+            [sys.executable, str(folder / "program.py"), str(folder), *map(str, (drains, kill_after, cores, doors))],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
             stdout=subprocess.PIPE,
@@ -149,8 +151,10 @@ Start = Callable[..., RunningGroup]
 def start(tmp_path: Path) -> Iterator[Start]:
     made: list[RunningGroup] = []
 
-    def begin(before: str = "", after: str = "", within: float = 10, cores: int = 0, doors: int = 2) -> RunningGroup:
-        made.append(RunningGroup(tmp_path, before, after, within, cores, doors))
+    def begin(
+        before: str = "", after: str = "", drains: float = 10, kill_after: float = 10, cores: int = 0, doors: int = 2
+    ) -> RunningGroup:
+        made.append(RunningGroup(tmp_path, before, after, drains, kill_after, cores, doors))
         return made[-1]
 
     yield begin
@@ -254,21 +258,30 @@ def test_signals_go_to_all_that_serve(start: Start) -> None:
 
 
 def test_who_does_not_stop_is_killed(start: Start) -> None:
-    group = start(after="time.sleep(60 if role.slot else 0)", within=0.5).serves()
+    group = start(after="time.sleep(60 if role.slot else 0)", drains=0, kill_after=0.5).serves()
     group.process.send_signal(signal.SIGTERM)
     assert group.end() == (128 + signal.SIGKILL, ["door 1 does not stop, and is killed"])
     assert group.lines("engine", "ends")
 
 
 def test_a_third_signal_reaches_the_engine_while_doors_drain(start: Start) -> None:
-    after = "while role.role == 'door' and not (folder / 'go').exists() or asked.count(15) < 3: time.sleep(0.05)"
+    after = "while not (folder / 'go').exists() if role.role == 'door' else asked.count(15) < 2: time.sleep(0.05)"
     group = start(after=after).serves()
     for count in range(1, 4):
         group.process.send_signal(signal.SIGTERM)
         wait_until(lambda count=count: len(group.lines("door0", "SIGTERM")) == count)
         assert bool(group.lines("engine", "SIGTERM")) <= (count == 3)
         time.sleep(0.25)  # real time: a sooner one would be the same signal
-    wait_until(lambda: len(group.lines("engine", "SIGTERM")) == 3)
+    wait_until(lambda: len(group.lines("engine", "SIGTERM")) == 2)
+    (group.folder / "go").touch()
+    assert group.end() == (0, [])
+
+
+def test_the_engine_gives_up_when_doors_have_had_the_time(start: Start) -> None:
+    after = "while not (folder / 'go').exists() if role.role == 'door' else asked.count(15) < 2: time.sleep(0.05)"
+    group = start(after=after, drains=0.3, kill_after=60).serves()
+    group.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: len(group.lines("engine", "SIGTERM")) == 2)
     (group.folder / "go").touch()
     assert group.end() == (0, [])
 
