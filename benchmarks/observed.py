@@ -17,7 +17,7 @@ import yaml
 
 from tensorgate.gateway.cli.main import main
 
-LEVELS = ("off", "metrics", "log", "traced")
+LEVELS = ("off", "metrics", "record", "all", "log", "traced")
 MODELS = Path(__file__).parent / "identity.yaml"
 
 
@@ -28,6 +28,10 @@ def configuration(level: str, port: int, folder: Path) -> dict[str, Any]:
     config["models"]["identity"]["path"] = str(MODELS.parent / config["models"]["identity"]["path"])
     if level in ("log", "traced"):
         config["access_log"] = {"file": str(folder / "access.log")}
+    if level in ("record", "all"):
+        config["record"] = {"file": str(folder / "calls.jsonl"), "max_bytes": 1 << 26, "files": 2}
+    if level == "all":
+        config["record"]["max_load"] = 1.0
     if level == "off":
         config["metrics"] = {"tf_serving_path": None}
     if level == "traced":

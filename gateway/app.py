@@ -629,7 +629,7 @@ def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | Non
             path = path.with_name(f"{path.name}-{slot}")
         files = RecordFiles(path, wanted.max_bytes, wanted.files)
     keys = frozenset({config.admin.header.lower()}) if config.admin is not None else frozenset[str]()
-    return FlightRecorder(wanted, files, keys, EventSink(wanted.events, config.server_name) if wanted.events else None)
+    return FlightRecorder(wanted, files, EventSink(wanted.events, config.server_name) if wanted.events else None, keys)
 
 
 def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:

@@ -203,7 +203,7 @@ class Service:
         call.regions = self._engine.regions
         call.dialect = dialect
         if self.observer is not None or self.recorder is not None:
-            send = self._watched(outcome, send)
+            self._watch(outcome)
         resolver = self._engine.resolver(call)
         resolve = self._engine.resolve if resolver is None else resolver
         try:
@@ -267,11 +267,12 @@ class Service:
                 return
         raise InvalidArgument("the call names another model in the end than in the beginning")
 
-    def _watched(self, outcome: CallOutcome, send: Send) -> Send:
-        """Let those know of a call that begins who note or keep calls -> what sends its replies."""
+    def _watch(self, outcome: CallOutcome) -> None:
+        """Let those know of a call that begins who note or keep calls."""
         if self.observer is not None:
             outcome.call_record = self.observer.begin(outcome.endpoint, outcome.call, outcome.begun)
-        return send if self.recorder is None else self.recorder.tap(outcome, send)
+        if self.recorder is not None:
+            self.recorder.begin(outcome)
 
     async def _answered_elsewhere(
         self, outcome: CallOutcome, elsewhere: MustForward | MustRelay, send: Send, accepted: Accepted | None
@@ -402,6 +403,8 @@ class Service:
             counter.ended(outcome)
         if self.observer is not None:
             self.observer.end(outcome)
+        if outcome.recorded is not None and self.recorder is not None:
+            self.recorder.keep(outcome)
 
     # ---------------------------------------------------------------------------------------------------------- decode
 
@@ -567,6 +570,8 @@ class Service:
         calls.encoded(time.perf_counter() - outcome.answered)
         if outcome.call_record is not None:
             outcome.call_record.replied(reply, outcome.answered)
+        if outcome.recorded is not None:
+            outcome.recorded.replied(reply)
         outcome.has_replied = True
         sent = send(reply)
         if on_answer is not None:
@@ -683,6 +688,8 @@ def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
     """Note a reply that is about to be sent."""
     if outcome.call_record is not None:
         outcome.call_record.replied(reply)
+    if outcome.recorded is not None:
+        outcome.recorded.replied(reply)
     return reply
 
 

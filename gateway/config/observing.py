@@ -49,6 +49,9 @@ class RecordConfig(Options):
     """Where inferences are sent as CloudEvents; null: nowhere."""
     share: float = Field(default=1.0, gt=0, le=1)
     """The share of calls that are recorded."""
+    max_load: float = Field(default=0.05, gt=0, le=1)
+    """The share of the time that recording may take. Under more load calls are passed over, and counted; 1: none are,
+    whatever it costs."""
     models: tuple[str, ...] = ()
     """Of these models and routes only; empty: all calls, also those that name none."""
     max_bytes: int = Field(default=256 << 20, ge=1 << 16)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -155,8 +155,8 @@ class Observed(Message, tag=15):
     ended: tuple[Ended, ...]
     listeners: tuple[tuple[str, str, int | None, int, int, int], ...]
     """(title, transport, connections, running, bytes received, bytes sent) as they are now"""
-    lines: tuple[int, int, int, int]
-    """Lines of the access log so far, written and dropped, and recorded calls likewise."""
+    lines: tuple[int, int, int, int, int]
+    """Lines of the access log so far, written and dropped, and calls recorded, dropped and passed over."""
     routes: tuple[RouteCount, ...]
     routes_running: tuple[tuple[str, int], ...]
     """Requests of a route that are on their way now."""

@@ -32,7 +32,7 @@ from tensorgate.gateway.telemetry.connection_metrics import Listeners, ListenerT
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Merger
 
 _NO_MODEL: Final = -1.0
-_NO_LINES: Final = (0, 0, 0, 0)
+_NO_LINES: Final = (0, 0, 0, 0, 0)
 MAX_NOTED: Final = 1 << 18
 """Observations that a door keeps one by one."""
 _US: Final = 1e6
@@ -175,7 +175,7 @@ class DoorMetrics:
         self.calls = CallSeriesTable(self._series)
         self.traffic = Listeners()
         self._observer = observer
-        self.recorded: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.recorded: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
         """Recorded calls, written and dropped."""
         self.replica_runs: Callable[[], tuple[tuple[int, bytes], ...]] = tuple
         """What copies of models in this door have answered since the last time."""
@@ -337,13 +337,13 @@ class DoorsObserved:
 
     def log_lines(self) -> tuple[int, int]:
         """Lines of the access log: written, and dropped."""
-        written, dropped, _, _ = _sum([self._past_lines, *list(self._lines.values())])
+        written, dropped, *_ = _sum([self._past_lines, *list(self._lines.values())])
         return written, dropped
 
-    def recorded(self) -> tuple[int, int]:
-        """Recorded calls: written, and dropped."""
-        _, _, written, dropped = _sum([self._past_lines, *list(self._lines.values())])
-        return written, dropped
+    def recorded(self) -> tuple[int, int, int]:
+        """Recorded calls: written, dropped, and passed over."""
+        _, _, written, dropped, passed_over = _sum([self._past_lines, *list(self._lines.values())])
+        return written, dropped, passed_over
 
 
 def _sum(every: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

@@ -29,8 +29,8 @@ class ProcessMetrics:
         self._lag = Histogram(_LAGS)
         self.lines_of_doors: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Lines of the access log that other processes have written and dropped."""
-        self.recorded: Callable[[], tuple[int, int]] | None = None
-        """Recorded calls, written and dropped; None where none are recorded."""
+        self.recorded: Callable[[], tuple[int, int, int]] | None = None
+        """Recorded calls, written, dropped and passed over; None where none are recorded."""
 
     async def run(self) -> None:
         """Measure once a second how late the event loop wakes a sleeper."""
@@ -59,7 +59,9 @@ class ProcessMetrics:
             text = "Lines of the access log that could not be written in time, or at all."
             yield counter("tensorgate_access_log_dropped", text, "", [((), log.dropped + dropped)])
         if self.recorded is not None:
-            written, dropped = self.recorded()
+            written, dropped, passed_over = self.recorded()
             yield counter("tensorgate_recorded_calls", "Calls in recorded files.", "", [((), written)])
             text = "Calls that could not be recorded in time, or at all."
             yield counter("tensorgate_recorded_dropped", text, "", [((), dropped)])
+            text = "Calls that were not recorded because others had taken the time of max_load."
+            yield counter("tensorgate_recorded_passed_over", text, "", [((), passed_over)])

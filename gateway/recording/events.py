@@ -32,7 +32,7 @@ class Exchanged(NamedTuple):
 
     request_id: str
     model: str
-    version: int
+    version: int | str
     came: float
     """In seconds since 1970."""
     ended: float

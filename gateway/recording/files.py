@@ -7,7 +7,7 @@ oldest is removed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +15,11 @@ from tensorgate.gateway.recording.backlog import Backlog
 
 _BLOCK_BYTES: Final = 1 << 16
 
-Make = Callable[[], bytes]
-"""Makes the line of a call that is over."""
 
+class RecordFiles(Backlog[bytes]):
+    """Writes the lines of calls."""
 
-class RecordFiles(Backlog[Make]):
-    """Makes a line of each call."""
+    at_once = 256
 
     def __init__(self, path: Path, max_bytes: int, files: int) -> None:
         """`max_bytes` is the size of one file; so many `files` are kept, the one in use among them."""
@@ -31,8 +30,8 @@ class RecordFiles(Backlog[Make]):
         self._file = -1
         self._size = 0
 
-    def put(self, items: Sequence[Make]) -> None:
-        self._write(b"".join([make() for make in items]))
+    def put(self, items: Sequence[bytes]) -> None:
+        self._write(b"".join(items))
 
     def leave(self) -> None:
         """A line that could not be written may be cut off: opening the file again removes that."""

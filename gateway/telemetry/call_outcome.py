@@ -61,3 +61,5 @@ class CallOutcome:
     """When the model had given its last answer, in seconds of time.perf_counter()."""
     has_replied = False
     """Whether an answer of a model has been sent."""
+    recorded: Any = None
+    """What is kept of a call that is recorded: see recording.recorder.CallRecording."""

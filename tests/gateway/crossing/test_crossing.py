@@ -393,7 +393,7 @@ def submit(call: int, **more: Any) -> Submit:
 
 def observed(**more: Any) -> Observed:
     said: dict[str, Any] = {"settle": 0, "series": (), "errors": (), "ended": (), "listeners": ()}
-    return Observed(**(said | {"lines": (0, 0, 0, 0), "routes": (), "routes_running": ()} | more))
+    return Observed(**(said | {"lines": (0, 0, 0, 0, 0), "routes": (), "routes_running": ()} | more))
 
 
 SERIES = Series("x", "http", "m", "1", "infer", b"1234567", b"", b"", b"", ())

@@ -62,7 +62,7 @@ class Sums:
 def observed(*series: tuple[str, str], running: Sequence[tuple[str, int]] = ()) -> Observed:
     some = np.ones(1).tobytes()
     kinds = tuple(Series("v2", "http", *key, "infer", some, some, b"", b"", ()) for key in series)
-    return Observed(0, kinds, (), (), (), (0, 0, 0, 0), (), tuple(running))
+    return Observed(0, kinds, (), (), (), (0, 0, 0, 0, 0), (), tuple(running))
 
 
 def test_what_is_told_of_an_unloaded_version_revives_nothing() -> None:

@@ -196,17 +196,16 @@ def exchanged(
     """What is sent of a call."""
     kept: Any = Kept()
     config = RecordConfig.model_validate_json(json.dumps({"events": {"url": "http://x/"}, "max_body_bytes": 100}))
-    recorder = FlightRecorder(config, None, frozenset(), kept)
+    recorder = FlightRecorder(config, None, kept)
     outcome: Any = CallOutcome()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     outcome.call = Call(body, "POST", "/target", named, transport, request_id="r-1")
     outcome.begun, outcome.code, outcome.endpoint = time.perf_counter(), code, SimpleNamespace(stream="unary")
     outcome.question = SimpleNamespace(view=view) if view is not None else None
-    send = recorder.tap(outcome, lambda reply: None)
+    recorder.begin(outcome)
     for reply in replies:
-        send(reply)
-    for step in outcome.call.end_steps:
-        step()
+        outcome.recorded.replied(reply)
+    recorder.keep(outcome)
     found: list[Exchanged] = kept.items
     return found
 

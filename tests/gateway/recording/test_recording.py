@@ -34,9 +34,9 @@ class Kept:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
 
-    def take(self, make: Any, nbytes: int) -> None:
-        self.lines.append(make())
-        self.nbytes = nbytes
+    def take(self, line: bytes, nbytes: int) -> None:
+        assert nbytes == len(line)
+        self.lines.append(line)
 
 
 def config(**more: Any) -> RecordConfig:
@@ -45,23 +45,16 @@ def config(**more: Any) -> RecordConfig:
 
 def recorded(call: Call, *replies: Reply, view: Any = None, code: Code = Code.OK, **more: Any) -> RecordedCall | None:
     kept: Any = Kept()
-    recorder = FlightRecorder(config(**more), kept, frozenset({"x-admin"}))
+    recorder = FlightRecorder(config(**more), kept, None, frozenset({"x-admin"}))
     outcome = CallOutcome()
     outcome.call, outcome.begun, outcome.code = call, time.perf_counter(), code
     endpoint: Any = SimpleNamespace(stream="unary")
     outcome.endpoint = endpoint
     outcome.question = SimpleNamespace(view=view) if view is not None else None
-    sent: list[Reply] = []
-
-    def send(reply: Reply) -> None:
-        sent.append(reply)
-
-    tapped = recorder.tap(outcome, send)
+    recorder.begin(outcome)
     for reply in replies:
-        tapped(reply)
-    for step in call.end_steps:
-        step()
-    assert sent == list(replies)
+        outcome.recorded.replied(reply)
+    recorder.keep(outcome)
     if not kept.lines:
         return None
     (line,) = kept.lines
@@ -113,14 +106,14 @@ def test_memory_that_is_used_again_is_copied() -> None:
     outcome.call, outcome.begun = call, time.perf_counter()
     outcome.endpoint = SimpleNamespace(stream="unary")  # type: ignore[assignment]
     answer = bytearray(b"uno")
-    send = FlightRecorder(config(), kept).tap(outcome, lambda reply: None)
+    recorder = FlightRecorder(config(), kept)
+    recorder.begin(outcome)
     memory[:] = b"two"
-    send(Reply(memoryview(answer)))
+    outcome.recorded.replied(Reply(memoryview(answer)))
     answer[:] = b"dos"
-    call.end_steps[0]()
+    recorder.keep(outcome)
     found = decoded(kept.lines[0])
     assert (body_of(found), body_of(found.replies[0])) == (b"one", b"uno")
-    assert kept.nbytes == 6
 
 
 def test_credentials_and_what_is_redacted_are_never_written() -> None:
@@ -147,16 +140,53 @@ def test_only_wanted_models_are_recorded(name: str, is_kept: bool) -> None:
         assert (found.model, found.version) == ("m", 3)
 
 
+def test_a_call_that_has_no_line_is_counted_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    kept: Any = Kept()
+    recorder = FlightRecorder(config(), kept)
+    outcome: Any = CallOutcome()
+    outcome.call, outcome.begun = Call(b"", "GET", "/", {}, "http"), 0.0
+    recorder.begin(outcome)
+    recorder.keep(outcome)  # it has no endpoint
+    assert (kept.lines, recorder.counts()) == ([], (0, 1, 0))
+    assert "a call cannot be recorded" in caplog.text
+
+
 def test_a_share_of_all_calls() -> None:
     kept: Any = Kept()
     recorder = FlightRecorder(config(share=0.25), kept)
-    outcome = CallOutcome()
-    outcome.call, outcome.begun = Call(b"", "GET", "/", {}, "http"), 0.0
+    begun = 0
+    for _ in range(4000):
+        outcome = CallOutcome()
+        outcome.call, outcome.begun = Call(b"", "GET", "/", {}, "http"), 0.0
+        recorder.begin(outcome)
+        begun += outcome.recorded is not None
+    assert 800 < begun < 1200
 
-    def send(reply: Reply) -> None: ...
 
-    tapped = sum(recorder.tap(outcome, send) is not send for _ in range(4000))
-    assert 800 < tapped < 1200
+def test_under_load_calls_are_passed_over_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: Any = Kept()
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    recorder = FlightRecorder(config(max_load=0.05), kept)
+    monkeypatch.setattr(recorder, "_keep", lambda outcome: now.__setitem__(0, now[0] + 0.001))  # each takes 1 ms
+    for _ in range(3):
+        begun = 0
+        for _ in range(1000):  # one every 2 ms
+            outcome: Any = CallOutcome()
+            outcome.call, outcome.begun = Call(b"", "GET", "/", {}, "http"), now[0]
+            recorder.begin(outcome)
+            if outcome.recorded is not None:
+                recorder.keep(outcome)
+                begun += 1
+            now[0] += 0.002
+        assert 10 <= begun <= 35  # all that is done for one takes five times as long
+    assert recorder.counts()[2] > 2800
+    everything = FlightRecorder(config(max_load=1.0), kept)
+    for _ in range(100):
+        outcome = CallOutcome()
+        outcome.call, outcome.begun = Call(b"", "GET", "/", {}, "http"), now[0]
+        everything.begin(outcome)
+        assert outcome.recorded is not None
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -166,12 +196,12 @@ def test_files_rotate_and_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "calls"
     for number in range(7):
         files = RecordFiles(path, 1 << 16, 3)
-        files.take(lambda number=number: b"%d" % number * 40_000 + b"\n", 40_001)
+        files.take(b"%d" % number * 40_000 + b"\n", 40_001)
         files.close()
         assert (files.written, files.dropped) == (1, 0)
     whole = RecordFiles(path, 1 << 16, 3)
     for number in range(7):
-        whole.take(lambda number=number: b"%d" % number * 40_000 + b"\n", 40_001)
+        whole.take(b"%d" % number * 40_000 + b"\n", 40_001)
         wait_until(lambda number=number: whole.written == number + 1)
     whole.close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["calls", "calls.1", "calls.2"]
@@ -184,7 +214,7 @@ def test_a_disk_that_is_too_slow_costs_calls_and_nobody_s_time(tmp_path: Path, m
     monkeypatch.setattr(backlog, "_WRITE_EVERY_S", 100)
     files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
     for _ in range(10):
-        files.take(lambda: b"x\n", 30)
+        files.take(b"x\n", 30)
     files.close()
     assert (files.written, files.dropped) == (3, 7)
     assert (tmp_path / "calls").read_bytes() == b"x\n" * 3
@@ -193,10 +223,10 @@ def test_a_disk_that_is_too_slow_costs_calls_and_nobody_s_time(tmp_path: Path, m
 def test_a_disk_that_refuses_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = RecordFiles(tmp_path / "none" / "calls", 1 << 20, 1)
     for number in range(3):
-        files.take(lambda: b"x\n", 2)
+        files.take(b"x\n", 2)
         wait_until(lambda number=number: files.dropped == number + 1)
     (tmp_path / "none").mkdir()
-    files.take(lambda: b"y\n", 2)
+    files.take(b"y\n", 2)
     wait_until(lambda: files.written == 1)
     files.close()
     assert len([each for each in caplog.records if "cannot be recorded" in each.message]) == 1
@@ -206,7 +236,7 @@ def test_a_disk_that_refuses_says_so_once(tmp_path: Path, caplog: pytest.LogCapt
 def test_a_line_that_was_cut_off_is_removed_before_the_next(cut: bytes, tmp_path: Path) -> None:
     (tmp_path / "calls").write_bytes(b"one\ntwo\n" + cut)
     files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
-    files.take(lambda: b"three\n", 6)
+    files.take(b"three\n", 6)
     files.close()
     assert (tmp_path / "calls").read_bytes() == b"one\ntwo\nthree\n"
 
@@ -223,29 +253,14 @@ def test_a_disk_that_fills_up_leaves_whole_lines(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "write", write)
     files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
-    files.take(lambda: b"12345\n", 6)
+    files.take(b"12345\n", 6)
     wait_until(lambda: files.written == 1)
-    files.take(lambda: b"67890\n", 6)
+    files.take(b"67890\n", 6)
     wait_until(lambda: files.dropped == 1)
     room[0] = 100
-    files.take(lambda: b"abcde\n", 6)
+    files.take(b"abcde\n", 6)
     files.close()
     assert (tmp_path / "calls").read_bytes() == b"12345\nabcde\n"
-
-
-def test_a_call_that_has_no_line_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def fails() -> bytes:
-        raise TypeError("no line")
-
-    files = RecordFiles(tmp_path / "calls", 1 << 20, 1)
-    files.take(fails, backlog.MAX_WAITING_BYTES)
-    wait_until(lambda: files.dropped == 1)
-    wait_until(lambda: "1 calls were not recorded" in caplog.text)
-    files.take(lambda: b"x\n", backlog.MAX_WAITING_BYTES)
-    files.close()
-    assert (files.written, files.dropped) == (1, 1)
-    assert (tmp_path / "calls").read_bytes() == b"x\n"
-    assert sum("were not recorded" in each.message for each in caplog.records) == 1
 
 
 LINE = {"v": 1, "time": 1.0, "dialect": "v2", "transport": "http", "stream": "unary", "method": "GET", "target": "/"}
