@@ -20,8 +20,10 @@ from tensorgate.gateway.recording.lines import Kept, KeptReply, LineMaker
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
 log = logging.getLogger(__name__)
-_AHEAD_S: Final = 0.2
+_AHEAD_S: Final = 1.0
 """Calls that come together may take the time of so many seconds at once."""
+_MOST_S: Final = 1e-3
+"""A line that takes longer counts as this: it was the first of its kind, or its process had to wait meanwhile."""
 _IN_ALL: Final = 5.0
 """What a recorded call costs in all, by what its line takes: it is kept, written by a thread, and its bytes are in
 nobody's cache any more. Measured by `benchmarks.observability`.
@@ -84,7 +86,7 @@ class FlightRecorder:
             log.exception("a call cannot be recorded")
         if self._max_load < 1:
             now = time.perf_counter()
-            pause = (now - begun) * _IN_ALL / self._max_load
+            pause = min(now - begun, _MOST_S) * _IN_ALL / self._max_load
             self._resumes_at = max(self._resumes_at, now - _AHEAD_S) + pause
 
     def _keep(self, outcome: CallOutcome) -> None:

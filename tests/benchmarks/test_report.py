@@ -40,5 +40,5 @@ def test_processor_time_stands_beside_the_rate_of_who_is_off() -> None:
     head, off, log = report.table(results).splitlines()
     assert head.endswith("/ off  CPU / off")
     assert (off.split()[-2:], log.split()[-2:]) == (["1.00", "1.00"], ["0.80", "1.14"])
-    assert verdict(results) == "missed, more than 1.10 times the processor time of off: v2/16 1.14"
+    assert verdict(results) == "missed: log takes more than 1.10 times the processor time of off: v2/16 1.14"
     assert verdict({"v2/16": {"off": results["v2/16"]["off"], "log": results["v2/16"]["off"]}}) == ""

@@ -179,7 +179,7 @@ def test_under_load_calls_are_passed_over_and_counted(monkeypatch: pytest.Monkey
                 recorder.keep(outcome)
                 begun += 1
             now[0] += 0.002
-        assert 10 <= begun <= 35  # all that is done for one takes five times as long
+        assert 10 <= begun <= 40  # all that is done for one takes five times as long
     assert recorder.counts()[2] > 2800
     everything = FlightRecorder(config(max_load=1.0), kept)
     for _ in range(100):
