@@ -30,7 +30,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from tensorgate.gateway.config import Config
-from tensorgate.gateway.contract.call import Call, MustOffload, MustRelay, Reply
+from tensorgate.gateway.contract.call import ArrivingReply, Call, MustOffload, MustRelay, Reply
 from tensorgate.gateway.contract.canonical import (
     Answers,
     InferRequest,
@@ -309,7 +309,7 @@ class Service:
         A call that asks for no inference counts as any other one: by no model.
         """
         call, endpoint, forwarder = outcome.call, outcome.endpoint, view.forwarder
-        outcome.forwarded = view
+        outcome.forwarded, outcome.named = view, (view.name, view.version)
         calls = self._metrics.calls[call.dialect, call.transport, view.name, view.version, endpoint.method]
         outgoing: OutgoingSpan = NO_OUTGOING_SPAN
         try:
@@ -323,16 +323,16 @@ class Service:
             begun = time.perf_counter()
             calls.decoded(begun - outcome.begun)
             outcome.code = outcome.reply_code = Code.OK
-            streams = endpoint.stream in ("server", "bidi")
-            async with aclosing(forwarder.forward(call, outgoing.headers, streams=streams)) as replies:
+            streams, whole = endpoint.stream in ("server", "bidi"), outcome.recorded is not None
+            async with aclosing(forwarder.forward(call, outgoing.headers, streams=streams, whole=whole)) as replies:
                 async for reply in replies:
                     outcome.answered = time.perf_counter()
-                    if code := reply.grpc_code or code_of(reply.http_status):
-                        outcome.code = outcome.reply_code = code
-                        reason = _UPSTREAM.get(code, ErrorReason.MODEL_REFUSED)
-                        outcome.failure, outcome.error_text = FailureKind("", reason), reply.message
                     outcome.has_replied = True
-                    await _done(send(_seen(outcome, reply)))
+                    _note_status(outcome, reply)
+                    if reply.arriving is None:
+                        await _done(send(_seen(outcome, reply)))
+                    else:
+                        await _sent_in_pieces(outcome, reply, reply.arriving, send)
             outcome.model_seconds = outcome.answered - begun
         except ConnectionError:
             raise
@@ -691,6 +691,25 @@ def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
     if outcome.recorded is not None:
         outcome.recorded.replied(reply)
     return reply
+
+
+async def _sent_in_pieces(outcome: CallOutcome, reply: Reply, arriving: ArrivingReply, send: Send) -> None:
+    """Send a reply while it comes: what becomes of it is known behind it."""
+    outcome.code = outcome.reply_code = Code.CANCELLED
+    try:
+        await _done(send(_seen(outcome, reply)))
+    finally:
+        if (last := arriving.last) is not None:
+            outcome.code = outcome.reply_code = Code.OK
+            _note_status(outcome, last)
+
+
+def _note_status(outcome: CallOutcome, reply: Reply) -> None:
+    """Note the error that another server has replied, if it is one."""
+    if code := reply.grpc_code or code_of(reply.http_status):
+        outcome.code = outcome.reply_code = code
+        reason = _UPSTREAM.get(code, ErrorReason.MODEL_REFUSED)
+        outcome.failure, outcome.error_text = FailureKind("", reason), reply.message
 
 
 def _refusal(error: GatewayError, reply: Reply) -> Reply:

@@ -13,8 +13,10 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+from tensorgate.backends.remote.arriving_reply import ReplyInPieces
 from tensorgate.backends.remote.options import UpstreamOptions
 from tensorgate.backends.remote.pool import Pool
 from tensorgate.gateway.contract.backend import ModelSource
@@ -91,7 +93,9 @@ class RemoteForwarder:
         """Memory that callers share with this gateway is nothing to another server."""
         return (call.dialect, call.transport) in self.kinds and name == self._name and not call.regions.in_use
 
-    async def forward(self, call: Call, headers: Mapping[str, str], *, streams: bool) -> AsyncGenerator[Reply, None]:
+    async def forward(
+        self, call: Call, headers: Mapping[str, str], *, streams: bool, whole: bool
+    ) -> AsyncGenerator[Reply, None]:
         if self._room.locked():
             if self._waiting >= _MAX_WAITING:
                 raise QueueFull(self._name, _MAX_WAITING)
@@ -111,9 +115,18 @@ class RemoteForwarder:
                 {**_headers_there(call), **headers},
                 ChunkCutter if is_http else None,
                 call.arriving,
+                takes_arriving=not whole,
             )
             if not streams:
-                yield _reply_here(await pool.call(ask, self._seconds(call)), streamed=False)
+                reply = await pool.call(ask, self._seconds(call))
+                arriving = reply.arriving
+                try:
+                    if isinstance(arriving, ReplyInPieces):
+                        arriving.translate = partial(_reply_here, streamed=False)
+                    yield _reply_here(reply, streamed=False)
+                finally:
+                    if arriving is not None:
+                        arriving.close()
                 return
             async with aclosing(pool.stream(ask, self._seconds(call))) as replies:
                 async for reply in replies:

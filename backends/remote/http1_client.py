@@ -18,12 +18,14 @@ from urllib.parse import urlsplit
 from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, ConnectionLost, NotReached
 from tensorgate.gateway.contract.call import ArrivingBody, Buffer
 from tensorgate.gateway.contract.upstream import Ask
+from tensorgate.gateway.wire.cut_through import begin_if_slow
 from tensorgate.gateway.wire.eager_start import in_task
-from tensorgate.gateway.wire.http1_body import MIN_PIECE_BYTES
+from tensorgate.gateway.wire.http1_body import MIN_PIECE_BYTES, Body
 from tensorgate.gateway.wire.http1_reply import BadReply, ReplyReader
 
 _IDLE_S: Final = 15.0
 """So long a connection is kept that nobody needs."""
+_SUCCESS: Final = 200
 _SMALL_BYTES: Final = 256 << 10
 """Smaller bodies leave in one write with their head."""
 _TIMEOUT_HEADER: Final = "x-request-timeout-ms"
@@ -120,6 +122,29 @@ class Http1Connection(asyncio.BufferedProtocol):
         reader = self.reader
         while reader is not None and not reader.is_complete:
             await self.more()
+
+    async def whole_or_slow(self, *, watch: bool) -> tuple[Body, memoryview] | None:
+        """Until the reply is complete, or with `watch` is a large success of which much is still to come -> its body
+        then, and where that lies. Raises what ends it.
+        """
+        reader = self.reader
+        slow: list[tuple[Body, memoryview]] = []
+
+        def begin(body: Body) -> None:
+            place = body.place()
+            if place is not None:
+                slow.append((body, place))
+                self._wake()
+
+        def begins(body: Body, size: int) -> None:
+            if reader is not None and reader.status == _SUCCESS:
+                begin_if_slow(body, size, partial(begin, body))
+
+        if watch and reader is not None:
+            reader.on_begin = begins
+        while reader is not None and not reader.is_complete and not slow:
+            await self.more()
+        return slow[0] if slow else None
 
     def take(self) -> list[bytes]:
         """The pieces of a stream that are here."""

@@ -96,7 +96,8 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         number, self._next = self._next, self._next + 2
         if self._next >= MAX_INT31:
             self.usable = False
-        call = UpstreamCall(self, number, self._max_bytes, streams=streams)
+        takes_arriving = ask.takes_arriving and not streams
+        call = UpstreamCall(self, number, self._max_bytes, streams=streams, takes_arriving=takes_arriving)
         if until is not None:
             call.timer = self._loop.call_at(until, self._expire, call)
         self._streams[number] = call

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import partial
 from typing import Final
 
+from tensorgate.backends.remote.arriving_reply import ReplyInPieces
 from tensorgate.backends.remote.connection import OPEN, TOO_LARGE, ConnectionLost
 from tensorgate.backends.remote.http1_client import Http1Client, Http1Connection
 from tensorgate.backends.remote.options import UpstreamAccess
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.upstream import Ask, Cutter
+from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http1_reply import ReplyReader, ReplyTooLarge
 
 log = logging.getLogger(__name__)
@@ -37,18 +40,22 @@ class HttpConnection:
                 reader = ReplyReader(self._max_bytes, has_body=ask.method != _HEAD)
                 connection = await self._client.send(ask, reader, until)
                 was_used = connection.was_used
-                late = self._end_at(until, connection)
+                over = partial(self._over, connection, self._end_at(until, connection))
                 try:
-                    await connection.whole()
-                    return Reply(reader.body(), reader.status, reader.headers)
+                    slow = await connection.whole_or_slow(watch=ask.takes_arriving)
                 except ConnectionLost:
+                    over()
                     # It may have been closed for being idle: what is safe is asked again. Source: RFC 9110, 9.2.2.
                     if reader.status or not was_used or ask.method not in _SAFE:
                         raise
-                finally:
-                    if late is not None:
-                        late.cancel()
-                    self._client.release(connection)
+                    continue
+                except BaseException:
+                    over()
+                    raise
+                if slow is not None:
+                    return _in_pieces(connection, reader, over, *slow)
+                over()
+                return Reply(reader.body(), reader.status, reader.headers)
         except ReplyTooLarge:
             return self._too_large()
         except TimeoutError:
@@ -76,6 +83,11 @@ class HttpConnection:
             yield self._too_large()
         except TimeoutError:
             yield _LATE
+
+    def _over(self, connection: Http1Connection, late: asyncio.TimerHandle | None) -> None:
+        if late is not None:
+            late.cancel()
+        self._client.release(connection)
 
     def _until(self, seconds: float | None) -> float | None:
         """The loop's time at which a call is late, however long it takes to connect."""
@@ -112,3 +124,23 @@ class HttpConnection:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _in_pieces(
+    connection: Http1Connection, reader: ReplyReader, over: Callable[[], None], body: Body, place: memoryview
+) -> Reply:
+    """A reply that is sent on while the rest of it comes; then it is `over`."""
+
+    async def bring() -> None:
+        last: Reply | Exception
+        try:
+            await connection.whole()
+            last = Reply(b"", reader.status)
+        except Exception as error:
+            last = error
+        finally:
+            over()
+        reply.finish(last)
+
+    reply = ReplyInPieces(body, place, asyncio.ensure_future(bring()).cancel)
+    return Reply(place, reader.status, reader.headers, arriving=reply)

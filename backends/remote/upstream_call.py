@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
+from tensorgate.backends.remote.arriving_reply import ReplyInPieces
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES
+from tensorgate.gateway.wire.cut_through import begin_if_slow
+from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES, Incoming
+from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http2 import Stream
 from tensorgate.gateway.wire.http2_frames import END_STREAM, STREAM_BYTES
 
@@ -47,9 +51,22 @@ class UpstreamCall(Stream):
     that have come, `held` bytes wait to be taken.
     """
 
-    __slots__ = ("_answers", "_last", "_owner", "_waiter", "headers", "held", "streams", "timer")
+    __slots__ = (
+        "_answers",
+        "_arriving",
+        "_last",
+        "_owner",
+        "_takes_arriving",
+        "_waiter",
+        "headers",
+        "held",
+        "streams",
+        "timer",
+    )
 
-    def __init__(self, owner: Owner, number: int, max_bytes: int, *, streams: bool) -> None:
+    def __init__(
+        self, owner: Owner, number: int, max_bytes: int, *, streams: bool, takes_arriving: bool = False
+    ) -> None:
         super().__init__(number, STREAM_BYTES, max_bytes)
         self.end_flag = END_STREAM
         self.streams = streams
@@ -60,6 +77,22 @@ class UpstreamCall(Stream):
         self._answers: deque[Buffer] = deque()
         self._last: Reply | Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._takes_arriving = takes_arriving
+        self._arriving: ReplyInPieces | None = None
+
+    def make_incoming(self) -> Incoming:
+        return Incoming(self.max_message_bytes, on_begin=self._message_begins if self._takes_arriving else None)
+
+    def _message_begins(self, body: Body, size: int) -> None:
+        begin_if_slow(body, size, partial(self._arrives, body))
+
+    def _arrives(self, body: Body) -> None:
+        """A large answer is given while it comes; its status follows."""
+        place = body.place()
+        if place is not None and self._last is None and self.headers is not None:
+            self._arriving = ReplyInPieces(body, place, self.leave)
+            self._last = Reply(place, metadata=(self.headers, NOTHING), arriving=self._arriving)
+            self._wake()
 
     async def next(self) -> Reply | None:
         """What comes next: an answer, or what became of the call; None behind the last one. What has failed fails once
@@ -99,7 +132,9 @@ class UpstreamCall(Stream):
 
     def finish(self, last: Reply | Exception) -> None:
         """What became of the call; the first word counts."""
-        if self._last is None:
+        if self._arriving is not None:
+            self._arriving.finish(last)
+        elif self._last is None:
             self._last = last
             self._wake()
 

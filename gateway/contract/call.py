@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -90,6 +90,25 @@ class ArrivingBody(Protocol):
         ...
 
 
+class ArrivingReply(Protocol):
+    """A reply of which a part is here, for whoever sends it on meanwhile. On the event loop."""
+
+    def pieces(self) -> AsyncIterator[Buffer]:
+        """The body as it comes. It ends early where no more will come."""
+        ...
+
+    @property
+    def last(self) -> Reply | None:
+        """The end of it, once that is known: the status, and the metadata behind the message. An error without all of
+        the body: the rest will not come.
+        """
+        ...
+
+    def close(self) -> None:
+        """Nobody waits for the rest, if any is to come."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, made whole by the transport.
@@ -172,6 +191,8 @@ class Reply:
     """More replies may follow on the same call."""
     metadata: Final[tuple[Mapping[str, str], Mapping[str, str]] | None] = None
     """gRPC's, that which comes before the first message and that behind the last; values of keys in -bin are base64."""
+    arriving: Final[ArrivingReply | None] = None
+    """What gives the body as it comes, where `body`, which is one buffer, is not all here. None: all of it is."""
 
 
 EMPTY: Final = Reply(b"")

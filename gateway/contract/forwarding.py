@@ -24,9 +24,11 @@ class Forwarder(Protocol):
         """Whether the server can be asked by the very bytes of this call, which names the model so. In any thread."""
         ...
 
-    def forward(self, call: Call, headers: Mapping[str, str], *, streams: bool) -> AsyncGenerator[Reply, None]:
+    def forward(
+        self, call: Call, headers: Mapping[str, str], *, streams: bool, whole: bool
+    ) -> AsyncGenerator[Reply, None]:
         """What the server replies: once, or with `streams` any number of times. `headers` go along with the caller's.
-        On the event loop.
+        Unless it is to be `whole`, the only reply may be one that still arrives. On the event loop.
 
         Raises Unavailable where it cannot be reached.
         """

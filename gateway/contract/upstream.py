@@ -48,6 +48,8 @@ class Ask:
     """Makes what finds the messages of a stream over HTTP."""
     arriving: ArrivingBody | None = None
     """What tells how much of `body`, which is one buffer, is here. None: all of it."""
+    takes_arriving: bool = False
+    """Whether the reply may be one that still arrives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class RelayedForwarder:
             raise MustRelay
         return False
 
-    def forward(self, call: Call, headers: Mapping[str, str], *, streams: bool) -> NoReturn:
+    def forward(self, call: Call, headers: Mapping[str, str], *, streams: bool, whole: bool) -> NoReturn:
         raise MustRelay
 
 

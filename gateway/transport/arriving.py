@@ -13,7 +13,6 @@ call is. A server that has not got all of a message does nothing with it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, NoReturn
@@ -22,15 +21,9 @@ from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Endpoint, Resolve
 from tensorgate.gateway.contract.errors import Internal, Unavailable
-from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.wire.eager_start import EagerTask, start_eagerly
-from tensorgate.gateway.wire.http1_body import MIN_PIECE_BYTES, Body
+from tensorgate.gateway.wire.http1_body import Body
 
-MIN_ARRIVING_BYTES: Final = 256 << 10 if is_taken("cut_through") else 1 << 62
-"""Smaller bodies are here with the next read or two, and cost less in one piece."""
-_SOON_S: Final = 1e-3
-"""A body that is here by then is sent on whole: more and smaller pieces cost sender and receiver more, and save less.
-"""
 _HELD_BYTES: Final = 1
 
 
@@ -87,20 +80,6 @@ class Arriving:
         on_more, self.on_more = self.on_more, None
         if on_more is not None:
             on_more()
-
-
-def begin_if_slow(body: Body, size: int, begin: Callable[[], None]) -> None:
-    """Begin what may begin before a body of `size` bytes is whole, unless all of it is here soon."""
-    since = time.monotonic()
-
-    def look() -> None:
-        if not body.missing:
-            body.on_more = None
-        elif size - body.missing >= MIN_PIECE_BYTES and time.monotonic() - since >= _SOON_S:
-            body.on_more = None
-            begin()
-
-    body.on_more = look
 
 
 def forwarding(endpoint: Endpoint, ref: ModelRef) -> Endpoint:

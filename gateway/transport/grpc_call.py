@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 from urllib.parse import quote_from_bytes
 
-from tensorgate.gateway.contract.call import Buffer, Peer, Reply
+from tensorgate.gateway.contract.call import ArrivingReply, Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID
 from tensorgate.gateway.transport.grpc_context import GrpcContext
@@ -20,6 +20,7 @@ from tensorgate.gateway.transport.grpc_streams import short_detail
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import EagerTask
 from tensorgate.gateway.wire.grpc_messages import (
+    MESSAGE_PREFIX,
     PREFIX_BYTES,
     CorruptMessage,
     Incoming,
@@ -35,6 +36,7 @@ WINDOW_BYTES: Final = 4 << 20
 _INFLATED_IN_THREAD_BYTES: Final = 1 << 10  # a thousand times as many may come of them
 _HEADERS_BLOCK: Final = b"\x88" + hpack.encode([("content-type", "application/grpc")])
 _ONLY_BLOCK: Final = _HEADERS_BLOCK + hpack.encode([("grpc-accept-encoding", "identity, deflate, gzip")])
+_BROKEN: Final = Reply(b"", grpc_code=Code.INTERNAL, message="the answer has no end")
 _OK: Final = hpack.encode([("grpc-status", "0")])
 _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
@@ -173,10 +175,16 @@ class GrpcCall(Stream):
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
-    def send(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> Awaitable[None] | None:
         """See Rpc. What the client does not take yet waits in `unsent`, and the call with it."""
         if self.is_abandoned:
             raise ConnectionResetError("the client has left")
+        if reply.arriving is not None:
+            return self._send_arriving(reply, reply.arriving)
+        self._send_whole(reply)
+        return None
+
+    def _send_whole(self, reply: Reply) -> None:
         if reply.grpc_code is not Code.OK:
             self.send_status(reply)
             return
@@ -184,6 +192,23 @@ class GrpcCall(Stream):
         metadata = reply.metadata
         self.last_frames = self._trailers(_OK if metadata is None else _OK + hpack.encode(metadata[1].items()))
         self._send_message(reply)
+
+    async def _send_arriving(self, reply: Reply, arriving: ArrivingReply) -> None:
+        """Send the only message while it comes, and the status behind it."""
+        frames = self._first_frames(reply)
+        size = sum(map(len, (reply.body,) if isinstance(reply.body, (bytes, bytearray, memoryview)) else reply.body))
+        prefix: Buffer = MESSAGE_PREFIX.pack(0, size)
+        async for piece in arriving.pieces():
+            if self.is_abandoned:
+                raise ConnectionResetError("the client has left")
+            self._context.counters.sent += len(piece)
+            self._connection.send_piece(self, frames, (prefix, piece) if prefix else (piece,))
+            frames = prefix = b""
+        if frames:  # there was not one piece
+            self._has_sent_headers = False
+        if self.is_abandoned:
+            raise ConnectionResetError("the client has left")
+        self.send_status(arriving.last or _BROKEN)
 
     async def write(self, reply: Reply) -> None:
         """See Rpc."""
@@ -219,6 +244,15 @@ class GrpcCall(Stream):
         self._has_sent_headers = True
         return self._connection.headers_frame(self.number, _HEADERS_BLOCK + hpack.encode(metadata.items()))
 
+    def _first_frames(self, reply: Reply) -> bytes:
+        """What goes before the first message."""
+        if self._has_sent_headers:
+            return b""
+        if reply.metadata is not None:
+            return self._first_headers(reply.metadata[0])
+        self._has_sent_headers = True
+        return self._connection.headers_frame(self.number, _HEADERS_BLOCK)
+
     def _trailers(self, block: bytes) -> bytes:
         if self._request_id:
             block += hpack.encode([(REQUEST_ID, self._request_id)])
@@ -227,13 +261,7 @@ class GrpcCall(Stream):
     def _send_message(self, reply: Reply) -> None:
         body = reply.body
         parts = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else tuple(body)
-        head = b""
-        if not self._has_sent_headers:
-            if reply.metadata is not None:
-                head = self._first_headers(reply.metadata[0])
-            else:
-                self._has_sent_headers = True
-                head = self._connection.headers_frame(self.number, _HEADERS_BLOCK)
+        head = self._first_frames(reply)
         size = sum(map(len, parts))
         self._context.counters.sent += size
         self._connection.send_message(self, head, parts, size)

@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.transport.arriving import MIN_ARRIVING_BYTES, begin_if_slow
 from tensorgate.gateway.transport.grpc_call import GrpcCall
 from tensorgate.gateway.transport.grpc_context import GrpcContext
 from tensorgate.gateway.transport.grpc_exchange import Handler
@@ -24,6 +23,7 @@ from tensorgate.gateway.transport.grpc_head import MALFORMED_HEAD, CallHead, are
 from tensorgate.gateway.transport.grpc_streams import STOPPING
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.wire import hpack
+from tensorgate.gateway.wire.cut_through import begin_if_slow
 from tensorgate.gateway.wire.eager_start import EagerTask, as_task, start_eagerly
 from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, NotAdmitted
 from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, Body, Quota
@@ -303,7 +303,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
             self._start(stream, body, is_compressed=is_compressed)
 
     def on_message_begin(self, stream: GrpcCall, body: Body, size: int) -> None:
-        if size >= MIN_ARRIVING_BYTES and not stream.has_started:
+        if not stream.has_started:
             begin_if_slow(body, size, partial(self._start_arriving, stream, body, size))
 
     def _start_arriving(self, rpc: GrpcCall, body: Body, size: int) -> None:

@@ -22,14 +22,14 @@ from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
-from tensorgate.gateway.contract.call import Buffer, Peer, Reply
+from tensorgate.gateway.contract.call import ArrivingReply, Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import BodyTooLarge
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID
-from tensorgate.gateway.transport.arriving import MIN_ARRIVING_BYTES, begin_if_slow
 from tensorgate.gateway.transport.clients import Clients
 from tensorgate.gateway.transport.http_exchange import Answer, AnswerArriving
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
+from tensorgate.gateway.wire.cut_through import MIN_ARRIVING_BYTES, begin_if_slow
 from tensorgate.gateway.wire.eager_start import EagerTask, as_task, start_eagerly
 from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http1_head import KNOWN_HEADS, RequestHead, may_become_head, read_head, reply_head
@@ -455,6 +455,8 @@ class FastPathExchange:
 
     def send(self, reply: Reply) -> Awaitable[None] | None:
         connection, body = self._connection, reply.body
+        if reply.arriving is not None:
+            return self._send_arriving(reply, reply.arriving)
         if type(body) is bytes and len(body) < JOIN_BELOW_BYTES and self.method == "POST" and reply.http_status == 200:
             size = len(body)
             connection.path.sent += size
@@ -472,6 +474,22 @@ class FastPathExchange:
         else:
             connection.write(self.head(reply, framing))
         return connection.flush() if connection.is_paused else None
+
+    async def _send_arriving(self, reply: Reply, arriving: ArrivingReply) -> None:
+        """Send a reply while it comes. Where it ends too early, so does the connection: nobody takes it for whole."""
+        connection, left = self._connection, len(cast("memoryview", reply.body))
+        connection.write(self.head(reply, b"Content-Length: %d\r\n" % left))
+        try:
+            async for piece in arriving.pieces():
+                left -= len(piece)
+                connection.path.sent += len(piece)
+                connection.write(piece)
+                await connection.flush()
+        finally:
+            if left:
+                connection.transport.abort()
+        if left:
+            raise ConnectionResetError("the answer ends too early")
 
     async def start(self, reply: Reply) -> None:
         framing = b"Transfer-Encoding: chunked\r\n" if self.method != "HEAD" else b""

@@ -26,7 +26,7 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooL
 
 from tensorgate.gateway.config import Cors
 from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
-from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Call, Peer, Reply, combined
+from tensorgate.gateway.contract.call import ArrivingBody, ArrivingReply, Buffer, Call, Peer, Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import (
     AdminRequired,
@@ -582,10 +582,30 @@ class AiohttpExchange:
                 self._request.transport.close()
             raise ConnectionResetError("no more of the body came") from None
 
-    def send(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> Awaitable[None] | None:
+        if reply.arriving is not None:
+            return self._send_arriving(reply, reply.arriving)
         body = _joined(reply)
         self.sent = len(body)
         self._open(reply, web.Response(status=reply.http_status, headers=self._headers(reply), body=body))
+        return None
+
+    async def _send_arriving(self, reply: Reply, arriving: ArrivingReply) -> None:
+        """Send a reply while it comes. Where it ends too early, so does the connection: nobody takes it for whole."""
+        left = len(_joined(reply))
+        headers = {**self._headers(reply), "Content-Length": str(left)}
+        self._open(reply, web.StreamResponse(status=reply.http_status, headers=headers))
+        await self.response.prepare(self._request)
+        try:
+            async for piece in arriving.pieces():
+                left -= len(piece)
+                self.sent += len(piece)
+                await self.response.write(piece)
+        finally:
+            if left and self._request.transport is not None:
+                self._request.transport.abort()
+        if not left:
+            await self.response.write_eof()
 
     async def start(self, reply: Reply) -> None:
         self._open(reply, web.StreamResponse(status=reply.http_status, headers=self._headers(reply)))

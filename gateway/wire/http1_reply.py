@@ -55,6 +55,7 @@ class ReplyReader:
         "headers",
         "is_complete",
         "keeps_alive",
+        "on_begin",
         "pieces",
         "status",
     )
@@ -66,6 +67,8 @@ class ReplyReader:
         self.headers: dict[str, str] = {}
         """By lower-case name; those that came repeatedly are joined by commas."""
         self.arriving: Body | None = None
+        self.on_begin: Callable[[Body, int], None] | None = None
+        """Gets `arriving` when it begins, and its size."""
         self.pieces: list[bytes] = []
         self.is_complete = False
         self.keeps_alive = False
@@ -170,6 +173,8 @@ class ReplyReader:
         left = self._left
         if not self._in_pieces and len(data) < left:
             self.arriving = Body(left, bytes(data))
+            if self.on_begin is not None:
+                self.on_begin(self.arriving, left)
             return
         self._left = left - min(left, len(data))
         self._add(data[:left])

@@ -655,6 +655,11 @@ class Http2(ABC, Generic[S]):
         stream.unsent.extend([memoryview(part).cast("B") for part in parts if len(part)])
         self._send_more(stream, [head] if head else [])
 
+    def send_piece(self, stream: S, head: bytes, parts: Iterable[Buffer]) -> None:
+        """Send some frames and a part of a message, of which more follows, as soon as there is a window for it."""
+        stream.unsent.extend([memoryview(part).cast("B") for part in parts if len(part)])
+        self._send_more(stream, [head] if head else [])
+
     def send_last(self, stream: S, frames: bytes) -> None:
         """Send a stream's last frames, behind all that is unsent."""
         if stream.unsent:

@@ -1,4 +1,5 @@
-"""A large call that is sent on while it arrives is answered as one that is sent on whole, byte for byte.
+"""A large call that is sent on while it arrives is answered as one that is sent on whole, byte for byte; and so is one
+whose answer is sent on while it arrives.
 
 Three servers: one that computes, one in front that takes shortcuts, and one that takes none. Between them are taps,
 which count what passes and hold the rest of a call back until the server behind has seen its beginning.
@@ -33,6 +34,8 @@ HELD_BYTES: Final = 512 << 10
 """So much of a call passes at once; of the rest a little at a time, until it may go."""
 PIECE_BYTES: Final = 16 << 10
 HELD_PIECE_BYTES: Final = 2 << 10
+PLAIN: Final = {"plain": "cut_through", "short": "", "aiohttp": "http_fast_path"}
+"""Without which shortcut each front is."""
 OPTIONS: Final = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 V2_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 TFS_PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
@@ -40,7 +43,7 @@ TFS_PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
 
 class Tap:
     """A port that passes bytes on to another one. `hold` bytes of a connection pass as they come, and pieces of the
-    rest one after the other until `let_go` is set.
+    rest one after the other until `let_go` is set. Of answers, `hold_back` bytes pass until then.
     """
 
     def __init__(self, port: int, hold: int | None = None) -> None:
@@ -49,9 +52,24 @@ class Tap:
         self.let_go = threading.Event()
         self.passed = self.passed_until_let_go = 0
         """Bytes towards the other port; and how many these were when the rest could go."""
+        self.hold_back: int | None = None
+        self.passed_back = 0
+        """Bytes of answers."""
+        self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold_answers(self) -> None:
+        self.let_go.clear()
+        self.passed_back, self.hold_back = 0, HELD_BYTES
+
+    def cut(self) -> None:
+        """Break all connections."""
+        for sock in self._open:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        self.let_go.set()
 
     def close(self) -> None:
         self.let_go.set()
@@ -65,6 +83,7 @@ class Tap:
 
     def _serve(self, here: socket.socket) -> None:
         with here, suppress(OSError), socket.create_connection(("127.0.0.1", self._to)) as there:
+            self._open += [here, there]
             back = threading.Thread(target=self._back, args=(there, here), daemon=True)
             back.start()
             self._pass(here, there)
@@ -85,8 +104,11 @@ class Tap:
 
     def _back(self, there: socket.socket, here: socket.socket) -> None:
         with suppress(OSError):
-            while data := there.recv(1 << 16):
+            while data := there.recv(PIECE_BYTES if self.hold_back is None else HELD_PIECE_BYTES):
+                if self.hold_back is not None and self.passed_back >= self.hold_back:
+                    self.let_go.wait(0.05)
                 here.sendall(data)
+                self.passed_back += len(data)
         _end(here)
 
 
@@ -136,7 +158,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         upstream = stack.enter_context(server(folder / "up.yaml", "upstream"))
         upstream.wait_until_ready()
         fronts, taps = {}, {}
-        for name in ("plain", "short"):
+        for name in ("plain", "short", "aiohttp"):
             for transport in ("http", "grpc"):
                 port = int(address(upstream, transport).rpartition(":")[2])
                 taps[f"{name} {transport}"] = tap = Tap(port)
@@ -148,7 +170,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 models[model] = {"backend": "remote", "upstream": told}
             file = folder / f"{name}.yaml"
             file.write_text(front(models))
-            fronts[name] = stack.enter_context(server(file, name, "cut_through" if name == "plain" else ""))
+            fronts[name] = stack.enter_context(server(file, name, PLAIN[name]))
         for each in fronts.values():
             each.wait_until_ready()
         yield World(upstream, fronts, taps)
@@ -339,3 +361,86 @@ def test_a_server_that_is_gone_while_calls_arrive(world: World, tmp_path: Path) 
                 assert tap.passed < len(body)
             tap.close()
             assert "Traceback" not in gateway.said, gateway.said
+
+
+# ------------------------------------------------------------------------------------------------------------ answers
+
+
+@contextmanager
+def slow_answers(world: World, name: str, transport: str) -> Iterator[tuple[Tap, Tap]]:
+    """A way to a front, and the way behind it, where answers are held back."""
+    gateway, behind = world.fronts[name], world.taps[f"{name} {transport}"]
+    tap = Tap(gateway.grpc_port if transport == "grpc" else gateway.port)
+    behind.hold_answers()
+    try:
+        yield tap, behind
+    finally:
+        behind.hold_back = None
+        behind.let_go.set()
+        tap.close()
+
+
+def asked(port: int, transport: str, told: list[Any]) -> threading.Thread:
+    """Ask in a thread, which notes what comes of it."""
+
+    def run() -> None:
+        try:
+            told.append(post(port, *v2_http()) if transport == "http" else ask(port, V2_INFER, v2_grpc()))
+        except Exception as error:
+            told.append(type(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("name", ["short", "aiohttp"])
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_the_beginning_of_an_answer_is_there_before_its_end_has_come(world: World, transport: str, name: str) -> None:
+    whole = world.upstream.port if transport == "http" else world.upstream.grpc_port
+    direct = post(whole, *v2_http()) if transport == "http" else ask(whole, V2_INFER, v2_grpc())
+    told: list[Any] = []
+    with slow_answers(world, name, transport) as (tap, behind):
+        thread = asked(tap.port, transport, told)
+        wait_until(lambda: tap.passed_back > HELD_BYTES // 2)
+        assert not behind.let_go.is_set()
+        behind.let_go.set()
+        thread.join()
+    assert told == [direct]
+
+
+@pytest.mark.parametrize(("name", "transport"), [("short", "http"), ("aiohttp", "http"), ("short", "grpc")])
+def test_an_answer_that_breaks_is_none(world: World, name: str, transport: str) -> None:
+    gateway = world.fronts[name]
+    errors = {"code": "UNAVAILABLE", "model": "half_plus_two"}
+    before = gateway.metrics().total("tensorgate_requests_total", **errors)
+    told: list[Any] = []
+    with slow_answers(world, name, transport) as (tap, behind):
+        thread = asked(tap.port, transport, told)
+        wait_until(lambda: tap.passed_back > HELD_BYTES // 2)
+        behind.cut()
+        thread.join()
+    broken = (grpc.StatusCode.UNAVAILABLE, "the connection to the upstream server broke within the answer")
+    assert told == [broken if transport == "grpc" else http.client.IncompleteRead]
+    wait_until(
+        lambda: gateway.metrics().total("tensorgate_requests_total", **errors) == before + 1,
+        lambda: [each for each in gateway.metrics().all if each[0] == "tensorgate_requests_total"],
+    )
+    wait_until(lambda: gateway.get("/v2/models/half_plus_two/ready").status == 200)
+    assert post(gateway.port, *v2_http())[0] == 200
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_caller_who_leaves_within_an_answer(world: World, transport: str) -> None:
+    gateway = world.fronts["short"]
+    told: list[Any] = []
+    with slow_answers(world, "short", transport) as (tap, behind):
+        thread = asked(tap.port, transport, told)
+        wait_until(lambda: tap.passed_back > HELD_BYTES // 2)
+        tap.cut()
+        thread.join()
+        labels = {"model": "half_plus_two"}
+        behind.let_go.set()
+    assert not isinstance(told[0], bytes)
+    wait_until(lambda: not gateway.metrics().total("tensorgate_running_requests", **labels))
+    assert post(gateway.port, *v2_http())[0] == 200
