@@ -1,8 +1,5 @@
-"""Seconds become minutes, hours and days; calls become rates and percentiles; the page runs no script but its own."""
+"""Seconds become minutes, hours and days; calls become rates and percentiles."""
 
-import base64
-import hashlib
-import re
 from urllib.parse import quote
 
 import numpy as np
@@ -15,7 +12,6 @@ from tensorgate.gateway.contract.questions import MonitorSeries, Points
 from tensorgate.gateway.monitoring.call_history import MAX_STREAMS, TOTAL, CallHistory, SecondOfCalls
 from tensorgate.gateway.monitoring.metrics import MAX_RECENT, MetricsCollector, RequestKey
 from tensorgate.gateway.monitoring.time_series import TimeSeries, Trend
-from tensorgate.gateway.page import page
 
 INFER = ("open_inference", "http", "m", "1", "infer")
 REFUSED = ("open_inference", "http", "", "", "infer")
@@ -168,15 +164,3 @@ def test_series_to_the_byte() -> None:
     )
     unknown = encode_series(None, None)
     assert (unknown.http_status, unknown.body) == (200, b"key not found")
-
-
-def test_the_page_runs_its_own_script_and_asks_nobody_else() -> None:
-    reply = page(("/", "/one/path", "/another"))
-    html = bytes(reply.body)  # type: ignore[arg-type]
-    [script] = re.findall(rb"<script>(.*?)</script>", html, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
-    assert f"script-src 'sha256-{digest}';" in reply.headers["Content-Security-Policy"]
-    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
-    assert b'data-paths="/one/path /another"' in html
-    assert b"innerHTML" not in html
-    assert re.findall(rb"(?:src|href)=[\"']?(https?:|//)", html) == []
