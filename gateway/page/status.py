@@ -291,9 +291,7 @@ class Status:
             if count:
                 times = "once" if count == 1 else f"{count} times"
                 yield ["note", f"the process that runs the models was started again {times}: {reason}"]
-        for error in self._errors.read():
-            if self._errors.now() - error.last < _RECENTLY_S and (words := _refusal(error)):
-                yield ["warn", words]
+        yield from _of_errors(self._errors.read(), self._errors.now() - _RECENTLY_S)
 
     def _wanted_errors(self, query: PageQuery) -> Iterable[RecentError]:
         return islice((each for each in self._errors.read() if query.wants(each.key.model)), query.errors)
@@ -336,18 +334,26 @@ def _of_queues(activities: Iterable[ModelActivity]) -> Iterator[list[str]]:
             yield ["warn", f"{name}: {activity.queued} calls wait, of {most} at most"]
 
 
-def _refusal(error: RecentError) -> str:
-    """What callers are refused for at this time, in words; "" for errors that are told elsewhere."""
-    key = error.key
-    whom = f"calls of {key.model}" if key.model else "calls"
-    times = "once" if error.count == 1 else f"{error.count} times"
-    match key.reason:
-        case ErrorReason.RATE:
-            return f"a rate limit refuses {whom} ({times} so far): {error.text}"
-        case ErrorReason.MODEL_RAISED:
-            return f"{key.model} raises errors ({times} so far): {error.text}"
-        case _:
-            return ""
+def _of_errors(errors: Iterable[RecentError], since: float) -> Iterator[list[str]]:
+    """What callers are refused for at this time and is told nowhere else: a line for a model, whatever its callers
+    speak. `errors` are the newest first.
+    """
+    found: dict[tuple[ErrorReason, str], list[RecentError]] = {}
+    for error in errors:
+        if error.last >= since and error.key.reason in _REFUSALS:
+            found.setdefault((error.key.reason, error.key.model), []).append(error)
+    for (reason, model), alike in found.items():
+        count = sum(each.count for each in alike)
+        times = "once" if count == 1 else f"{count} times"
+        yield ["warn", f"{_REFUSALS[reason].format(model=model or 'unknown models')} ({times} so far): {alike[0].text}"]
+
+
+_REFUSALS: Final = {
+    ErrorReason.RATE: "a rate limit refuses calls of {model}",
+    ErrorReason.MODEL_RAISED: "{model} raises errors",
+    ErrorReason.OUT_OF_MEMORY: "{model} has too little memory",
+    ErrorReason.UPSTREAM: "the server behind {model} fails",
+}
 
 
 def _short(value: float) -> float | None:

@@ -14,7 +14,7 @@ function versionPill(version) {
 }
 
 function card(model, open) {
-  const inside = make("div", {class: "inside"}), load = make("div", {class: "row soft", "data-load": model.name});
+  const inside = make("div", {class: "inside"}), load = make("div", {class: "soft load", "data-load": model.name});
   const summary = make("summary", {}, make("b", {}, model.name), ...model.versions.map(versionPill),
     model.versions.length ? null : make("span", {class: "pill warn"}, "not loaded"),
     make("span", {class: "soft"}, [model.platform, model.device, model.instances > 1 ? `${model.instances} copies` : null, model.max_batch_size ? `batches of ${model.max_batch_size}` : null, model.decoupled ? "streams" : null, model.sequences ? "sequences" : null].filter(Boolean).join(" \u00b7 ")));

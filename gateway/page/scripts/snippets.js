@@ -79,7 +79,7 @@ function tensorflowServing(sample, body, model) {
 function javascript(sample, body) {
   const headers = JSON.stringify(headersOf(sample)).replace('"Bearer $KEY"', "`Bearer ${process.env.KEY}`");
   const call = `const answer = await fetch(${literal(urlOf(sample))}, {\n  method: "POST",\n  headers: ${headers},\n  body: ${literal(body)},\n});\nif (!answer.ok) throw new Error(await answer.text());\n`;
-  return sample.streams ? `${call}for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) console.log(piece);\n` : `${call}console.log(await answer.json());\n`;
+  return sample.streams ? `${call}for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) console.log(piece);\n` : `${call}console.log(await answer.text());\n`;
 }
 
 function go(sample, body) {

@@ -6,7 +6,7 @@ function tryIt(model) {
   const samples = model.samples;
   const line = make("pre", {class: "curl"}), body = make("textarea", {spellcheck: "false", "aria-label": "body of the request"});
   const told = make("span", {class: "soft told", role: "status"}), answer = make("pre", {class: "answer", hidden: ""});
-  const tabs = samples.map(sample => make("button", {role: "tab", "data-kind": sample.kind, onclick: () => pick(sample)}, samples.some(other => other !== sample && other.dialect === sample.dialect) && sample.kind ? `${sample.dialect} ${sample.kind}` : sample.dialect));
+  const tabs = samples.map(sample => make("button", {role: "tab", "data-dialect": sample.dialect, "data-kind": sample.kind, onclick: () => pick(sample)}, samples.some(other => other !== sample && other.dialect === sample.dialect) && sample.kind ? `${sample.dialect} ${sample.kind}` : sample.dialect));
   const languages = SNIPPETS.map(([name]) => make("button", {"data-language": name, onclick: () => { language = name; update(); }}, name));
   const run = make("button", {class: "run", onclick: () => leave ? leave.abort() : send()}, "Run");
   const copy = make("button", {onclick: copied}, "Copy");
