@@ -149,7 +149,7 @@ class Status:
     def live(self, query: PageQuery = EVERYTHING) -> dict[str, Any]:
         """The state of the server, of the models asked for, and the calls of a span; for asking every second."""
         monitor, known = self._monitor, self._engine.ask(KnownVersions())
-        activities = self._engine.ask(ModelActivities())
+        activities = self._engine.ask(ModelActivities(query.models))
         calls, found = self._table(query)
         chosen = query.stream[1] if query.stream != TOTAL else None
         doors = self.doors()
@@ -192,15 +192,15 @@ class Status:
         if query is not None:
             names = [name for name in entries if query.wants(name) and (query.models is None or name in query.models)]
             entries = {name: entries[name] for name in names[query.first : query.first + query.rows]}
-        views = [each.view for each in self._engine.ask(ModelActivities()) if each.view.name in entries]
-        unready = {(view.name, view.version): why for view in views if (why := _unready(view))}
+        loaded = [each for each in self._engine.ask(ModelActivities(frozenset())) if each.view.name in entries]
+        unready = {(each.view.name, each.view.version): _unready(each.view) for each in loaded if not each.is_ready}
         labels = self.labels()
         for name, entry in entries.items():
             for version in entry["versions"]:
                 version["labels"] = [each for each, at in labels.get(name, {}).items() if at == version["version"]]
                 if why := unready.get((name, version["version"]), ""):
                     version |= {"state": "UNAVAILABLE", "reason": why}
-        newest = {view.name: view for view in views}  # versions ascend
+        newest = {each.view.name: each.view for each in loaded}  # versions ascend
         brief = query is not None and query.brief
         for name, view in newest.items():
             entries[name] |= _described(view)
@@ -324,10 +324,13 @@ def _of_versions(known: Iterable[IndexEntry]) -> Iterator[list[str]]:
 
 def _of_queues(activities: Iterable[ModelActivity]) -> Iterator[list[str]]:
     for activity in activities:
-        view, most = activity.view, activity.view.configuration.get("max_queue_size", 0)
+        view = activity.view
         name = f"{view.name} version {view.version}"
-        if why := _unready(view):
-            yield ["bad", f"{name} is not ready: {why}"]
+        if not activity.is_ready:
+            yield ["bad", f"{name} is not ready: {_unready(view)}"]
+        if not activity.queued:
+            continue
+        most = view.configuration.get("max_queue_size", 0)
         if most and activity.queued >= most:
             yield ["bad", f"{name} refuses calls: all {most} places of its queue are taken"]
         elif most and activity.queued > most // 2:
@@ -381,13 +384,13 @@ def _is_wanted(activity: ModelActivity, query: PageQuery) -> bool:
 
 
 def _together(activities: Iterable[ModelActivity]) -> dict[str, int]:
-    queued = running = batches = rows = 0
+    found = {"queued": 0, "running": 0, "batches": 0, "rows": 0}
     for each in activities:
-        queued += each.queued
-        running += each.running
-        batches += sum(each.batches.counts)
-        rows += int(each.batches.sum)
-    return {"queued": queued, "running": running, "batches": batches, "rows": rows}
+        found["queued"] += each.queued
+        found["running"] += each.running
+        found["batches"] += each.runs
+        found["rows"] += each.rows
+    return found
 
 
 def _stamp(
@@ -395,22 +398,20 @@ def _stamp(
 ) -> int:
     """Changes whenever `Status.models` would say something else."""
     states = [(each.name, each.version, each.state, each.reason) for each in known]
-    views = [(id(each.view), each.view.handle.is_ready()) for each in activities]  # a version loaded anew has another
+    views = [(id(each.view), each.is_ready) for each in activities]  # a version loaded anew has another
     named = [(name, *versions.items()) for name, versions in labels.items()]
     return hash((*states, *views, *named)) & 0xFFFFFFFF
 
 
 def _unready(view: ModelView) -> str:
-    """Why a version that is loaded cannot answer; "" where it can."""
-    if view.handle.is_ready():
-        return ""
+    """Why a version that is loaded cannot answer."""
     is_remote = view.configuration.get("backend") == "remote"
     return "the server behind it does not answer" if is_remote else "nothing that computes it is up"
 
 
 def _has_worked(activity: ModelActivity) -> bool:
     """What has not is not told every second: hundreds of models may be idle."""
-    return bool(activity.queued or activity.running or activity.batches.sum)
+    return bool(activity.queued or activity.running or activity.runs)
 
 
 def _load(activity: ModelActivity) -> dict[str, Any]:
@@ -420,9 +421,9 @@ def _load(activity: ModelActivity) -> dict[str, Any]:
         "version": view.version,
         "queued": activity.queued,
         "running": activity.running,
-        "batches": sum(batches.counts),
-        "rows": int(batches.sum),
-        "fill": _fill(batches),
+        "batches": activity.runs,
+        "rows": activity.rows,
+        "fill": [] if batches is None else _fill(batches),
         "max_batch_size": view.max_batch_size,
         "traffic": activity.traffic,
     }

@@ -36,8 +36,11 @@ class World:
         self.activities = tuple(
             ModelActivity(
                 ModelView(name, 1, (1,), {}, {}, {}, 8, "onnx", handle, configuration={"max_queue_size": 8}),
+                True,
                 number % 9,
                 1,
+                700,
+                190,
                 traffic,
                 batches,
             )
