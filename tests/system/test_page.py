@@ -43,7 +43,7 @@ def test_the_page_is_for_everybody_and_what_it_shows_for_administrators(serve: S
     digests = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("root", "alice")}
     gateway = serve(demo_config(auth={"keys": digests, "admins": ["root"]}))
     assert gateway.get("/").status == gateway.get("/grps/v1/monitor/metrics").status == 200
-    for path in ("/overview.json", "/models.json"):
+    for path in ("/overview.json", "/models.json", "/overview.json?rows=1", "/models.json?brief=1"):
         told = {
             name: gateway.request("GET", path, headers={"Authorization": f"Bearer {name}"} if name else {})
             for name in ("", "nobody", "alice", "root")

@@ -50,6 +50,14 @@ function tritonclient(sample, body) {
   return `${hasKey() ? "import os\n\n" : ""}import numpy as np\nimport tritonclient.grpc as grpc  # tritonclient.http has the same names\n\nclient = grpc.InferenceServerClient(${literal(grpcAt())})\ninputs = []\n${lines.join("")}answer = client.infer(${literal(modelOf(sample))}, inputs${sequence}${key})\nfor output in answer.get_response().outputs:\n    print(output.name, answer.as_numpy(output.name))\n`;
 }
 
+/** The inputs of a predict by their names, whichever of its formats the body has; null where it has none. */
+function columns(document, model) {
+  const rows = document.instances, isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
+  if (isObject(document.inputs)) return document.inputs;
+  if (rows && isObject(rows[0])) return Object.fromEntries(Object.keys(rows[0]).map(input => [input, rows.map(row => row[input])]));
+  return model.inputs.length === 1 ? {[model.inputs[0].name]: rows ?? document.inputs} : null;
+}
+
 function tensorflowServing(sample, body, model) {
   const document = parsed(body), name = modelOf(sample).split(":")[0], verb = sample.kind;
   if (!sample.path.startsWith("/v1/") || !document) return null;
@@ -66,8 +74,7 @@ function tensorflowServing(sample, body, model) {
     return `${imports}import grpc\nfrom tensorflow_serving.apis import ${file}_pb2, prediction_service_pb2_grpc\n\n${channel}request = ${file}_pb2.${kind}Request()\nrequest.model_spec.name = ${literal(name)}\n${signature}${examples}print(stub.${verb === "classify" ? "Classify" : "Regress"}(request, 10${key}))\n`;
   }
   if (verb !== "predict") return null;
-  const single = model.inputs.length === 1 ? model.inputs[0].name : null, rows = document.instances;
-  const named = document.inputs && typeof document.inputs === "object" && !Array.isArray(document.inputs) ? document.inputs : rows && typeof rows[0] === "object" && !Array.isArray(rows[0]) ? Object.fromEntries(Object.keys(rows[0]).map(input => [input, rows.map(row => row[input])])) : single ? {[single]: rows ?? document.inputs} : null;
+  const named = columns(document, model);
   if (!named) return null;
   const inputs = Object.entries(named).map(([input, values]) => {
     const datatype = model.inputs.find(each => each.name === input)?.datatype;
@@ -88,12 +95,26 @@ function go(sample, body) {
 }
 
 const CONTENTS = {BOOL: "bool_contents", INT8: "int_contents", INT16: "int_contents", INT32: "int_contents", INT64: "int64_contents", UINT8: "uint_contents", UINT16: "uint_contents", UINT32: "uint_contents", UINT64: "uint64_contents", FP32: "fp32_contents", FP64: "fp64_contents", BYTES: "bytes_contents"};
+const TENSOR_FIELDS = {BOOL: ["DT_BOOL", "bool_val"], INT8: ["DT_INT8", "int_val"], INT16: ["DT_INT16", "int_val"], INT32: ["DT_INT32", "int_val"], INT64: ["DT_INT64", "int64_val"], UINT8: ["DT_UINT8", "int_val"], UINT16: ["DT_UINT16", "int_val"], UINT32: ["DT_UINT32", "uint32_val"], UINT64: ["DT_UINT64", "uint64_val"], FP32: ["DT_FLOAT", "float_val"], FP64: ["DT_DOUBLE", "double_val"], BYTES: ["DT_STRING", "string_val"]};
+const shapeOf = value => Array.isArray(value) ? [value.length, ...shapeOf(value[0])] : [];
 const base64 = text => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 
+function predictCall(sample, document, model) {
+  const named = columns(document, model), inputs = {};
+  for (const [input, values] of Object.entries(named ?? {})) {
+    const [dtype, field] = TENSOR_FIELDS[model.inputs.find(each => each.name === input)?.datatype] ?? [];
+    if (!dtype) return null;
+    const flat = [values].flat(Infinity).map(each => dtype !== "DT_STRING" ? each : typeof each === "string" ? base64(each) : each.b64);
+    inputs[input] = {dtype, tensor_shape: {dim: shapeOf(values).map(size => ({size}))}, [field]: flat};
+  }
+  return named && ["tensorflow.serving.PredictionService/Predict", {model_spec: {name: modelOf(sample).split(":")[0]}, inputs}];
+}
+
 /** Messages of gRPC as JSON; the server's reflection tells grpcurl and grpcio what they are made of. */
-function grpcCall(sample, body) {
+function grpcCall(sample, body, model) {
   const document = parsed(body);
   if (!document) return null;
+  if (sample.path.startsWith("/v1/")) return sample.kind === "predict" ? predictCall(sample, document, model) : null;
   if (sample.path.startsWith("/grps/")) {
     const model = new URLSearchParams(sample.path.split("?")[1]).get("model");
     if (document.ndarray) return null;
@@ -105,14 +126,14 @@ function grpcCall(sample, body) {
   return ["inference.GRPCInferenceService/ModelInfer", {model_name: modelOf(sample), ...sequence, inputs}];
 }
 
-function grpcurl(sample, body) {
-  const call = grpcCall(sample, body);
+function grpcurl(sample, body, model) {
+  const call = grpcCall(sample, body, model);
   if (!call) return null;
   return `grpcurl -plaintext${hasKey() ? ' -H "authorization: Bearer $KEY"' : ""} -d ${quoted(JSON.stringify(call[1]))} ${grpcAt()} ${call[0]}`;
 }
 
-function grpcio(sample, body) {
-  const call = grpcCall(sample, body);
+function grpcio(sample, body, model) {
+  const call = grpcCall(sample, body, model);
   if (!call) return null;
   const [address, message] = call, [service, method] = address.split("/"), key = hasKey() ? ", metadata=[(\"authorization\", f\"Bearer {os.environ['KEY']}\")]" : "";
   const told = sample.streams ? `for answer in call(request${key}):\n    print(answer)\n` : `print(call(request${key}))\n`;

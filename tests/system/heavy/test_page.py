@@ -181,6 +181,9 @@ SHELLS = {
 }
 
 
+GRPC_CALLS = (("countdown", "streaming"), ("running_sum", "infer"), ("upper", "predict"), ("add_sub", "predict"))
+
+
 def test_snippets_run(gateway: Gateway, tmp_path: Path) -> None:
     """What is copied from the page is a program, and answers what the page shows."""
     told: dict[str, str] = {}
@@ -196,7 +199,36 @@ def test_snippets_run(gateway: Gateway, tmp_path: Path) -> None:
             await browser.click(f"{PANEL} [data-language='{name}']")
             told[name] = await browser.value(f"document.querySelector('{PANEL} .curl').textContent")
 
+        for model, kind in (("half_plus_three", "classify"), ("half_plus_three", "regress"), ("add_sub", "predict")):
+            panel = f"[data-model={model}]"
+            await browser.click(f"{panel} > summary")
+            await browser.value(f"!!document.querySelector('{panel} [data-kind={kind}]')")
+            await browser.click(f"{panel} [data-kind={kind}]")
+            await browser.click(f"{panel} [data-language=tensorflow-serving-api]")
+            written = await browser.value(f"document.querySelector('{panel} .curl').textContent")
+            assert {"classify": "stub.Classify(", "regress": "stub.Regress(", "predict": "stub.Predict("}[
+                kind
+            ] in written
+            compile(written, f"{model} {kind}", "exec")
+            await browser.click(f"{panel} > summary")
+        for model, kind in (
+            ("countdown", "streaming"),
+            ("running_sum", "infer"),
+            ("upper", "predict"),
+            ("add_sub", "predict"),
+        ):
+            panel = f"[data-model={model}]"
+            await browser.click(f"{panel} > summary")
+            await browser.value(f"!!document.querySelector('{panel} [data-kind={kind}]')")
+            await browser.click(f"{panel} [data-kind={kind}]")
+            await browser.click(f"{panel} [data-language=grpcio]")
+            told[f"{model} {kind}"] = await browser.value(f"document.querySelector('{panel} .curl').textContent")
+            await browser.click(f"{panel} > summary")
+
     in_browser(gateway, tmp_path / "profile", steps)
+    for name in map(" ".join, GRPC_CALLS):
+        ran = subprocess.run([*SHELLS["grpcio"], told[name]], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, (name, told[name], ran.stderr)
     for name, shell in SHELLS.items():
         ran = subprocess.run([*shell, told[name]], capture_output=True, text=True, timeout=60, check=False)
         assert ran.returncode == 0, (name, ran.stderr)
