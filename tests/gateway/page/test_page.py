@@ -152,6 +152,19 @@ async def test_of_what_is_wrong_the_worst_comes_first(world: World) -> None:
     assert problems[0] == ["bad", "model_008 version 1 refuses calls: all 8 places of its queue are taken"]
 
 
+async def test_a_door_that_is_away_and_an_engine_that_was_are_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.status, "doors", lambda: [{"slot": 0, "up": True}, {"slot": 1, "up": False}])
+    monkeypatch.setattr(world.status, "restarts", {"SIGKILL": 2, "device_lost": 0})
+    monkeypatch.setattr(world, "activities", ())
+    monkeypatch.setattr(world.status, "_errors", RecentErrors())
+    assert (await world.read())["problems"] == [
+        ["warn", "door 1 is being restarted: the others take its connections"],
+        ["note", "the process that runs the models was started again 2 times: SIGKILL"],
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------ its files
 
 
