@@ -365,9 +365,9 @@ def test_every_fault_is_told_in_words_on_every_screen(tmp_path: Path) -> None:
             for name, (width, dark, phone) in LOOKS.items():
                 await browser.look_like(width, 900, dark=dark, phone=phone)
                 await browser.go(gateway.url)
-                await asyncio.to_thread(make_errors, gateway)
                 told = "document.querySelector('#problems').innerText"
                 for fault, words in FAULTS.items():
+                    await asyncio.to_thread(make_errors, gateway)  # each time: they are told while they are fresh
                     assert await browser.value(f"{told}.includes({json.dumps(words)})"), (name, fault)
                 assert await browser.value("document.querySelector('#state').classList.contains('bad')")
                 assert await browser.value("document.documentElement.scrollWidth <= innerWidth"), name
