@@ -15,7 +15,7 @@ PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
 # What `make help` prints is the text behind ## of each target.
-.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance docs dist locks clients clean
+.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto conformance pictures docs dist locks clients clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ proto: $(VENV)/.test ## rewrite the descriptor set from proto/
 
 conformance: $(VENV)/.test ## rewrite docs/conformance/: what the servers that are here answer, held against their protocols
 	$(VENV)/bin/python tests/system/write_conformance.py
+
+pictures: $(VENV)/.test ## take the pictures of docs/page.md anew, with Chromium
+	$(VENV)/bin/python tests/system/write_page_pictures.py
 
 docs: $(DOCS)/.installed ## a site of README and docs/ in build/site, to be read and searched without a network
 	$(DOCS)/bin/python docs/site.py build/site

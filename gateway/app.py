@@ -13,7 +13,7 @@ import gc
 import platform
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,6 @@ from tensorgate.gateway.config import (
     model_validator,
 )
 from tensorgate.gateway.contract.backend import BackendKind
-from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, SampleRequest
 from tensorgate.gateway.contract.execution import Computation
@@ -85,7 +84,7 @@ from tensorgate.gateway.openapi.address import ADDRESS as API_DOCUMENTS
 from tensorgate.gateway.openapi.documents import ApiDocuments
 from tensorgate.gateway.openapi.page import PATHS as DOCS_PATHS
 from tensorgate.gateway.openapi.page import docs_page
-from tensorgate.gateway.page import html_paths, pages
+from tensorgate.gateway.page import ReadPage, open_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.recording.events import EventSink
 from tensorgate.gateway.recording.files import RecordFiles
@@ -294,6 +293,13 @@ class App:
         titles = {name: dialect.title for name, dialect in self.called.items()}
         about = (NAME, __version__)
         self.overview = Status(self.service, engine, self.monitor, about, titles, self.metrics.errors)
+        self.overview.restarts = restarts
+        self.overview.listeners = self.vitals.listeners.listed
+        self.overview.grpc_port = self._grpc_port
+        self.overview.labels = lambda: self.repository.snapshot.labels
+        self.overview.routes = lambda: [route.listed() for route in self.router.routes.values()]
+        if self.observer is not None and self.observer.usage is not None:
+            self.overview.callers = self.observer.usage.callers
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self._documents = ApiDocuments(self.dialects, __version__, config)
@@ -514,6 +520,13 @@ class App:
         address = next((a for a in self.addresses if a.startswith(("http://", "https://"))), "")
         return address if address and self.ports.spoken(self.config.listen.http[0]) else ""
 
+    def _grpc_port(self) -> int | None:
+        """The port of the first gRPC listener; doors have bound it where this process has not."""
+        bound = [address for address in self.addresses if address.startswith("grpc")]
+        told = bound[:1] or [each.bind for each in self.config.listen.grpc[:1]]
+        port = told[0].rpartition(":")[2] if told else ""
+        return int(port) if port.isdecimal() and int(port) else None
+
     def _example(self, dialect: Dialect, address: str) -> str | None:
         for versions in self.repository.snapshot.models.values():
             view = versions[max(versions)].view
@@ -565,7 +578,7 @@ def guarded(pages: Iterable[str], metrics: Iterable[str], dialects: Iterable[Dia
     nothing, and ask for a key.
     """
     counted = {"/metrics", *metrics}
-    open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(dialects), *DOCS_PATHS}
+    open_to_all = {"/healthz", "/readyz", "/admin/reload", *open_paths(dialects), *DOCS_PATHS}
     return {path: "metrics" if path in counted else "page" for path in pages if path not in open_to_all}
 
 
@@ -574,7 +587,7 @@ def house_dialects(config: Config) -> tuple[Dialect, ...]:
     return (API_DOCUMENTS,) if config.api_docs else ()
 
 
-def docs_pages(config: Config, dialects: Sequence[Dialect]) -> dict[str, Callable[[], Awaitable[Reply]]]:
+def docs_pages(config: Config, dialects: Sequence[Dialect]) -> dict[str, ReadPage]:
     """/docs on a port that speaks these dialects."""
     return dict.fromkeys(DOCS_PATHS, docs_page) if config.api_docs and dialects else {}
 

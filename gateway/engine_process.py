@@ -122,6 +122,7 @@ class EngineProcess:
         app.vitals.listeners.add_all(self._observed.traffic)
         if app.observer is not None and app.observer.usage is not None:
             self._observed.usage = app.observer.usage
+        app.overview.doors = self._doors
         app.vitals.lines_of_doors = self._observed.log_lines
         if app.vitals.recorded is not None:
             app.vitals.recorded = self._observed.recorded
@@ -217,6 +218,20 @@ class EngineProcess:
 
     def _serving(self) -> tuple[str, ...]:
         return tuple([name for name in self._app.router.names() if self._service.serves(name)])
+
+    def _doors(self) -> list[dict[str, Any]]:
+        """All that were ever there, for the operator's page."""
+        now, restarts = asyncio.get_running_loop().time(), self._app.metrics.restarts_of_doors
+        return [
+            {
+                "slot": slot,
+                "up": door is not None,
+                "since_s": int(now - since),
+                "connections": 0 if door is None else self._observed.connections(door),
+                "restarts": sum(restarts.get(slot, {}).values()),
+            }
+            for slot, (door, since) in sorted(self._port.slots.items())
+        ]
 
     def _has_series(self, model: str, version: str) -> bool:
         """Whether calls of that name are still told of: those of an unloaded version ended with it."""

@@ -139,17 +139,15 @@ class LocalEngine:
 
     def _model_activities(self, question: ModelActivities) -> tuple[ModelActivity, ...]:
         self.settle()
-        meters = self._repository.deps.meters.distributions()
-        return tuple(
-            ModelActivity(
-                model.view,
-                model.queued,
-                model.running,
-                model.computation.traffic()._asdict(),
-                meters[model.name, str(model.version)].batches,
-            )
-            for model in self._repository.serving()
-        )
+        return tuple([self._activity(model, question.detailed) for model in self._repository.serving()])
+
+    def _activity(self, model: Model, detailed: frozenset[str] | None) -> ModelActivity:
+        counters = model.counters
+        now = (model.view, model.is_ready(), model.queued, model.running, counters.rows, counters.runs)
+        if detailed is not None and model.name not in detailed:
+            return ModelActivity(*now)
+        batches = self._repository.deps.meters.batches(model.name, model.version)
+        return ModelActivity(*now, model.computation.traffic()._asdict(), batches)
 
     def _gathered_statistics(
         self, question: ModelStatistics

@@ -20,7 +20,7 @@ from tensorgate.adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions
 from tensorgate.adapters.grps.proto_routes import grpc_endpoints
 from tensorgate.adapters.grps.request import STREAMING, asks_for_stream, decode_predict
 from tensorgate.adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
-from tensorgate.adapters.grps.sample import sample
+from tensorgate.adapters.grps.sample import sample, samples
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
 from tensorgate.gateway.contract.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
@@ -47,6 +47,7 @@ def make(options: GrpsOptions) -> Dialect:
         prefix=PREFIX,
         match=_matcher(routes, control.ctrl_key if control.ctrl_mode == "query_param" else None),
         sample=sample,
+        samples=samples,
         grpc=grpc_endpoints(options),
         paths=(own.path,) if own else (),
         unreadable=encode_unreadable,

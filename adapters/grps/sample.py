@@ -1,9 +1,9 @@
-"""A sample request to POST /grps/v1/infer/predict in JSON, made of a model's example inputs."""
+"""Sample requests to POST /grps/v1/infer/predict in JSON, made of a model's example inputs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,10 +18,20 @@ from tensorgate.gateway.contract.tensor import BYTES
 _LONGEST: Final = 16_000  # characters that one still pastes into a shell
 
 
+def samples(view: ModelView) -> Iterator[SampleRequest]:
+    """Predict, or its stream where a model may answer more than once."""
+    if not view.configuration.get("sequences") and (request := _sample(view, streams=view.decoupled)) is not None:
+        yield request
+
+
 def sample(view: ModelView) -> SampleRequest | None:
     """An ndarray for a model of one FP32 input, str_data for one of a single text, else gtensors; None without
     example inputs, or if grps cannot carry them, or if nobody would paste them.
     """
+    return _sample(view, streams=False)
+
+
+def _sample(view: ModelView, *, streams: bool) -> SampleRequest | None:
     inputs = {name: view.example_inputs[name] for name in view.inputs if name in view.example_inputs}
     missing = [name for name, spec in view.inputs.items() if not spec.optional and name not in inputs]
     body = None if missing or not inputs else _body(inputs)
@@ -29,10 +39,15 @@ def sample(view: ModelView) -> SampleRequest | None:
         return None
     query = f"model={quote(f'{view.name}-{view.version}', safe='')}"
     first = next(iter(view.outputs.values()), None)
-    if "ndarray" in body and first is not None and first.dtype == np.float32:
+    if "ndarray" in body and first is not None and first.dtype == np.float32 and not streams:
         query += "&return-ndarray=true"
+    if streams:
+        query += "&streaming=true"
     text = json.dumps(body)
-    return SampleRequest(f"/grps/v1/infer/predict?{query}", text, "application/json") if len(text) <= _LONGEST else None
+    if len(text) > _LONGEST:
+        return None
+    title = "streaming" if streams else "predict"
+    return SampleRequest(f"/grps/v1/infer/predict?{query}", text, "application/json", title, streams)
 
 
 def _body(inputs: Mapping[str, Array]) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
 from tensorgate.adapters.open_inference.routes import match
-from tensorgate.adapters.open_inference.sample import sample
+from tensorgate.adapters.open_inference.sample import sample, samples
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, RepositoryFormat
 
 
@@ -42,6 +42,7 @@ def make(options: OpenInferenceOptions) -> Dialect:
         grpc=forwarding_endpoints(GRPC_ENDPOINTS, options.grpc_header_forward_pattern),
         max_json_depth=MAX_JSON_DEPTH,
         binary_header=HEADER_LENGTH.lower(),
+        samples=samples,
         api=DESCRIPTION,
     )
 

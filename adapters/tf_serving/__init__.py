@@ -45,7 +45,7 @@ from tensorgate.adapters.tf_serving.options import TfServingOptions
 from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
 from tensorgate.adapters.tf_serving.routes import match, match_cross_origin
-from tensorgate.adapters.tf_serving.sample import sample
+from tensorgate.adapters.tf_serving.sample import sample, samples
 from tensorgate.adapters.tf_serving.warmup_requests import warmup_requests
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 
@@ -61,6 +61,7 @@ def _make(options: TfServingOptions) -> Dialect:
         max_json_depth=1000,
         http_timeout_ms=options.timeout_ms,
         unreadable=lambda status, text: html_page(status),
+        samples=samples,
         api=DESCRIPTION,
     )
 

@@ -22,12 +22,11 @@ from tensorgate.adapters.api_schemas import (
     ref,
     shape_text,
 )
-from tensorgate.adapters.tf_serving.classify_regress import Verb, check_signature
+from tensorgate.adapters.tf_serving.classify_regress import Verb, suits
 from tensorgate.adapters.tf_serving.errors import ANSWERS
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON
 from tensorgate.gateway.contract.api import ApiDescription, ApiOperation, ApiPart, Content, Schema
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 _JSON: Final = "application/json"
@@ -167,7 +166,7 @@ def _of_model(view: ModelView, version: int | None) -> ApiPart:
         schemas |= _predict_schemas(name, predicted)
         requests["infer"], replies["infer"] = ref(f"{name}_PredictRequest"), ref(f"{name}_PredictResponse")
     for verb in _VERBS:
-        fitting = [each for each in view.signatures.values() if _has(verb, each)]
+        fitting = [each for each in view.signatures.values() if suits(each, verb)]
         if fitting and not view.decoupled:
             schemas[f"{name}_{verb.capitalize()}Request"] = _examples(fitting)
             requests[verb] = ref(f"{name}_{verb.capitalize()}Request")
@@ -186,14 +185,6 @@ def _of_model(view: ModelView, version: int | None) -> ApiPart:
 
 
 _VERBS: Final[tuple[Verb, ...]] = ("classify", "regress")
-
-
-def _has(verb: Verb, signature: Signature) -> bool:
-    try:
-        check_signature(signature, verb)
-    except InvalidArgument:
-        return False
-    return True
 
 
 def _is_json(signature: Signature) -> bool:

@@ -73,6 +73,15 @@ def check_signature(signature: Signature, verb: Verb) -> None:
         _check_regression(signature)
 
 
+def suits(signature: Signature, verb: Verb) -> bool:
+    """Whether a signature's tensors are a verb's."""
+    try:
+        check_signature(signature, verb)
+    except InvalidArgument:
+        return False
+    return True
+
+
 def _check_classification(signature: Signature) -> None:
     outputs = signature.outputs
     if len(outputs) not in (1, 2):

@@ -195,7 +195,7 @@ def models(gateway: Gateway, only: str | None, print_line: PrintLine) -> None:
 def _errors(gateway: Gateway) -> Sequence[Mapping[str, Any]]:
     """The last errors of all models; none if the gateway shows them to nobody, or not to this caller."""
     try:
-        errors: Sequence[Mapping[str, Any]] = gateway.ask("/overview.json")["errors"]
+        errors: Sequence[Mapping[str, Any]] = gateway.ask("/overview.json?rows=0")["errors"]
     except ClientError:
         return ()
     return errors

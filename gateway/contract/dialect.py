@@ -101,6 +101,10 @@ class SampleRequest:
     """Percent-encoded, with its query."""
     body: str
     content_type: str = ""
+    title: str = ""
+    """What kind of call it is, in a word of the protocol's: infer, generate_stream, …"""
+    streams: bool = False
+    """Answers come one after the other, as the model makes them."""
 
     def curl(self, base_url: str) -> str | None:
         """One line for the shell, None if no shell takes a body so long."""
@@ -156,6 +160,8 @@ class Dialect:
     """A name by which `ModelRef.qualified` finds a model's highest version, besides name-version."""
     initially_online: bool = False
     """Whether the operator's switch (`SetOnline`) is on at the start."""
+    samples: Callable[[ModelView], Iterable[SampleRequest]] | None = None
+    """Every kind of call that the protocol has for the model, each with its `title`; None: there is `sample` alone."""
     api: ApiDescription | None = None
     """Its HTTP addresses for /openapi.json; None: it describes none."""
 

@@ -135,22 +135,33 @@ class KnownVersions:
 
 @dataclass(frozen=True, slots=True)
 class ModelActivities:
-    """What do the versions that are ready do now? -> tuple[ModelActivity, ...]. The operator's page asks it."""
+    """What do the versions that are loaded do now? -> tuple[ModelActivity, ...]. The operator's page asks it.
+
+    `detailed` are the models of which what was copied and how large batches were is wanted, None being all: of hundreds
+    of models that takes time.
+    """
+
+    detailed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelActivity:
-    """A version that is ready, under its own name."""
+    """A version that is loaded, under its own name."""
 
     view: ModelView
+    is_ready: bool
     queued: int
     """Requests that wait."""
     running: int
     """Requests in batches that run, and requests that run without a batch."""
-    traffic: Mapping[str, int]
+    rows: int
+    """Rows that it has computed."""
+    runs: int
+    """How often it ran."""
+    traffic: Mapping[str, int] = NOTHING
     """What was copied between host and device so far: copies_in, bytes_in, copies_out, bytes_out, batches."""
-    batches: Distribution
-    """Rows of the batches that ran."""
+    batches: Distribution | None = None
+    """Rows of the batches that ran. None, as no traffic: no details were wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -401,6 +401,8 @@ class DoorPort:
         self._path = path
         self._program = program
         self._doors: set[DoorConnection] = set()
+        self.slots: dict[int, tuple[int | None, float]] = {}
+        """Slot -> (the number of its door, None while there is none; since when, in the loop's seconds)."""
         self._greeting: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._number = 0
@@ -458,12 +460,15 @@ class DoorPort:
         door = DoorConnection(self, hello, arena, peer_arena)
         await loop.connect_accepted_socket(lambda: door.channel, sock)
         self._doors.add(door)
+        self.slots[hello.slot] = (door.number, loop.time())
         self.host.joined(hello)
         self._tell(door)
 
     def gone(self, door: DoorConnection) -> None:
         """A door has ended."""
         self._doors.discard(door)
+        if self.slots.get(door.slot, (0, 0.0))[0] == door.number:
+            self.slots[door.slot] = (None, asyncio.get_running_loop().time())
         self.host.left(door.number)
 
     def give_back(self) -> None:

@@ -160,8 +160,8 @@ class Observed(Message, tag=15):
     routes: tuple[RouteCount, ...]
     routes_running: tuple[tuple[str, int], ...]
     """Requests of a route that are on their way now."""
-    usage: tuple[tuple[str, str, int, int, int, int, float], ...] = ()
-    """(caller, model, calls, rows, bytes in, bytes out, seconds of computing)"""
+    usage: tuple[tuple[str, str, int, int, int, int, float, int], ...] = ()
+    """(caller, model, calls, rows, bytes in, bytes out, seconds of computing, calls that failed)"""
     replicas: tuple[tuple[int, bytes], ...] = ()
     """Requests that copies of versions have answered, by the version's number: (rows, when it began, its seconds, the
     model's) of each, as 64-bit floats one after the other."""

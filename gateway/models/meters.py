@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tensorgate.gateway.contract.metrics import ModelCounts, Total, VersionDistributions
+from tensorgate.gateway.contract.metrics import Distribution, ModelCounts, Total, VersionDistributions
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered
@@ -84,6 +84,10 @@ class Meters:
         """Sort what was noted into histograms. On the event loop."""
         for meter in self._meters.values():
             meter.settle()
+
+    def batches(self, model: str, version: int) -> Distribution:
+        """Rows of the batches of one version."""
+        return self._meters[model, str(version)].batches.histogram.distribution()
 
     def distributions(self) -> Mapping[tuple[str, str], VersionDistributions]:
         """(model, version) -> the histograms of each version. In any thread."""

@@ -331,6 +331,10 @@ class DoorsObserved:
                 total[labels] = traffic + total.get(labels, ListenerTraffic(None, 0, 0, 0))
         return total
 
+    def connections(self, door: int) -> int:
+        """Open connections of clients at a door."""
+        return sum(traffic.connections or 0 for traffic in self._traffic.get(door, {}).values())
+
     def running(self, route: str) -> int:
         """Requests of a route that are on their way in doors."""
         return sum(each.get(route, 0) for each in list(self._running.values()))

@@ -94,6 +94,7 @@ class CallSeries:
         "_failures",
         "_ran",
         "_recent",
+        "_refused",
         "_took",
         "decoded",
         "encoded",
@@ -111,6 +112,7 @@ class CallSeries:
         self._failed = Histogram(SECONDS)
         self._failures: dict[Ending, int] = {}
         self._recent: deque[float] = deque(maxlen=MAX_RECENT)
+        self._refused: deque[float] = deque(maxlen=MAX_RECENT)
         self.exemplars: dict[int, Exemplar] = {}
         """The last traced call of each bucket of its seconds."""
         self.took = self._took.observe
@@ -120,14 +122,16 @@ class CallSeries:
     def failed(self, code: Code, reason: ErrorReason, seconds: float) -> None:
         self._failed.observe(seconds)
         self._failures[code, reason] = self._failures.get((code, reason), 0) + 1
-        self._recent.append(seconds)
+        if code is not Code.CANCELLED:
+            self._refused.append(seconds)
 
     def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, ErrorReason, float, int]]) -> None:
         """Calls that another process has answered: arrays of seconds, and (code, reason, seconds, how many)."""
         for code, reason, seconds, calls in failed:
             self._failed.observe_often(seconds, calls)
             self._failures[code, reason] = self._failures.get((code, reason), 0) + calls
-            self._recent.append(seconds)
+            if code is not Code.CANCELLED:
+                self._refused.extend([seconds] * min(calls, MAX_RECENT))
         self._took.observe_all(took)
         self._recent.extend(took[-MAX_RECENT:].tolist())
         if self.tell is not None:
@@ -163,10 +167,13 @@ class CallSeries:
         well = sum(self._took.histogram.counts)
         return {(Code.OK, None): well, **self._failures} if well else dict(self._failures)
 
-    def recent(self) -> list[float]:
-        """The seconds of calls that ended since the last reading, of the last MAX_RECENT."""
+    def recent(self) -> tuple[list[float], list[float]]:
+        """The seconds of calls that were served, and of those that failed, since the last reading, of the last
+        MAX_RECENT each. A call that its caller gave up is neither.
+        """
         self.settle()
-        return [self._recent.popleft() for _ in range(len(self._recent))]
+        served, refused = ([each.popleft() for _ in range(len(each))] for each in (self._recent, self._refused))
+        return served, refused
 
 
 _ignored: Final = deque[float](maxlen=0).append
@@ -274,9 +281,9 @@ class MetricsCollector:
         """How many calls have reached a model, ever."""
         return self._gone + sum(sum(calls.endings().values()) for key, calls in self._requests.items() if key[2])
 
-    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Ending, int], list[float]]]:
+    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Ending, int], tuple[list[float], list[float]]]]:
         """Of each kind of calls: how many ended in which way so far, and the times of those that
-        ended since this was last asked, which are then forgotten.
+        were served and that failed since this was last asked, which are then forgotten.
         """
         self.settle()
         for key, calls in self._requests.items():

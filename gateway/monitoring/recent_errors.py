@@ -44,7 +44,7 @@ class RecentErrors:
     """Errors by kind, the newest last. In any thread; `clock` tells seconds since 1970."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+        self.now = clock
         self._kinds: dict[ErrorKey, RecentError] = {}
         self._lock = threading.Lock()
 
@@ -53,7 +53,7 @@ class RecentErrors:
         call, (model, version) = outcome.call, outcome.named
         method, reason = outcome.endpoint.method, outcome.failure.reason
         key = ErrorKey(call.dialect, call.transport, model, str(version), method, outcome.code, reason)
-        now = self._clock()
+        now = self.now()
         self.add(RecentError(key, outcome.error_text[:MAX_TEXT_CHARS], now, now, 1))
 
     def add(self, more: RecentError) -> None:

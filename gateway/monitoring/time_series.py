@@ -11,7 +11,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +19,10 @@ import numpy as np
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
+from tensorgate.gateway.monitoring.call_history import CallHistory, SecondOfCalls, Stream
 from tensorgate.gateway.monitoring.metrics import MetricsCollector, RequestKey
 from tensorgate.gateway.telemetry.call_outcome import INFERENCES
 
-RECENT_SECONDS: Final = 120
 PERCENTS: Final = (*range(10, 100, 10), *range(91, 100), 99.9, 99.99)
 REFUSED: Final = INFERENCES | {"unknown"}
 """The methods of calls that count although they reached no model: questions about the server's health do not."""
@@ -31,9 +30,6 @@ _RINGS: Final = (60, 60, 24, 30)
 """Seconds, minutes, hours, days."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STATM: Final = Path("/proc/self/statm")
-
-Stream = tuple[str, str]
-"""(dialect, model); no model where a call was refused before it reached one"""
 
 
 class Trend:
@@ -68,25 +64,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-@dataclass(slots=True)
-class Second:
-    """One second of calls. Latencies are in milliseconds."""
-
-    calls: int = 0
-    errors: int = 0
-    p50: float = 0.0
-    p99: float = 0.0
-
-
-@dataclass(slots=True)
-class CallHistory:
-    """One dialect's calls of one model."""
-
-    history: deque[Second] = field(default_factory=lambda: deque(maxlen=RECENT_SECONDS))
-    calls: int = 0
-    errors: int = 0
-
-
 class TimeSeries:
     """Reads the metrics once a second. `gpus` gives those that models are on."""
 
@@ -96,8 +73,7 @@ class TimeSeries:
         self._seen: dict[RequestKey, tuple[int, int]] = {}
         self._cpu = (time.monotonic(), time.process_time())
         self._memory = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-        self.streams: dict[Stream, CallHistory] = {}
-        self.total = CallHistory()
+        self.history = CallHistory()
         self.percentiles: list[float] = [0.0] * len(PERCENTS)
         self.gpus: tuple[Gpu, ...] = ()
         names = ("requests_per_second", "error_percent", "mean_latency_ms", "cpu_percent", "memory_percent")
@@ -123,13 +99,10 @@ class TimeSeries:
     def sample(self) -> None:
         """Add the second that has passed to every series."""
         seconds = self._collect()
-        for stream in self.streams.keys() | seconds.keys():
-            calls, errors, times = seconds.get(stream, (0, 0, []))
-            _append(self.streams.setdefault(stream, CallHistory()), calls, errors, times)
-        calls = sum(each[0] for each in seconds.values())
-        errors = sum(each[1] for each in seconds.values())
-        times = [one for each in seconds.values() for one in each[2]]
-        _append(self.total, calls, errors, times)
+        self.history.add(seconds)
+        calls = sum(each.calls for each in seconds.values())
+        errors = sum(each.errors for each in seconds.values())
+        times = [one for each in seconds.values() for one in (*each.served, *each.refused)]
         self.percentiles = _percentiles(times, PERCENTS)
         self.trends["requests_per_second"].add(calls)
         self.trends["error_percent"].add(100 * errors / calls if calls else 0)
@@ -150,28 +123,26 @@ class TimeSeries:
         before, self._cpu = self._cpu, (time.monotonic(), time.process_time())
         return 100 * (self._cpu[1] - before[1]) / max(self._cpu[0] - before[0], 1e-9)
 
-    def _collect(self) -> Mapping[Stream, tuple[int, int, list[float]]]:
-        """Calls, errors and times since the last look, of calls that reached a model or wanted to."""
-        found: dict[Stream, tuple[int, int, list[float]]] = {}
-        for key, endings, times in self._metrics.recent():
+    def _collect(self) -> Mapping[Stream, SecondOfCalls]:
+        """Calls since the last look that reached a model or wanted to; no stream that had none."""
+        found: dict[Stream, SecondOfCalls] = {}
+        for key, endings, (served, refused) in self._metrics.recent():
             if not key[2] and key[4] not in REFUSED:
                 continue
             calls = sum(endings.values())
             failed = sum(count for (code, _), count in endings.items() if is_error(code))
             before = self._seen.get(key, (0, 0))
+            if calls == before[0]:
+                continue
             self._seen[key] = (calls, failed)
             if calls < before[0]:  # unloaded, and back again
                 before = (0, 0)
-            stream = (key[0], key[2])
-            had = found.get(stream, (0, 0, []))
-            found[stream] = (had[0] + calls - before[0], had[1] + failed - before[1], had[2] + times)
+            had = found.setdefault((key[0], key[2]), SecondOfCalls())
+            had.calls += calls - before[0]
+            had.errors += failed - before[1]
+            had.served += served
+            had.refused += refused
         return found
-
-
-def _append(calls: CallHistory, count: int, errors: int, times: list[float]) -> None:
-    calls.calls += count
-    calls.errors += errors
-    calls.history.append(Second(count, errors, *_percentiles(times, (50, 99))))
 
 
 def _percentiles(times: list[float], percents: Sequence[float]) -> list[float]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.monitoring.families import Family, counter
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
@@ -13,8 +14,8 @@ MAX_KEYS: Final = 4096
 """Callers by models; who comes later counts as OTHERS."""
 OTHERS: Final = "(others)"
 
-Used: TypeAlias = tuple[str, str, int, int, int, int, float]
-"""(caller, model, calls, rows, bytes in, bytes out, seconds of computing)"""
+Used: TypeAlias = tuple[str, str, int, int, int, int, float, int]
+"""(caller, model, calls, rows, bytes in, bytes out, seconds of computing, calls that failed)"""
 
 
 class Usage:
@@ -37,7 +38,8 @@ class Usage:
         if model:
             seconds = record.compute_s * record.rows / record.batch_rows if record.batch_rows else 0.0
             caller = "" if call.caller is None else call.caller.name
-            self.add((caller, model, 1, record.rows, len(call.body), record.sent, seconds))
+            failed = outcome.code is not Code.OK and outcome.code is not Code.CANCELLED
+            self.add((caller, model, 1, record.rows, len(call.body), record.sent, seconds, int(failed)))
 
     def add(self, used: Used) -> None:
         """Add what one caller has used of one model, here or in another process."""
@@ -56,6 +58,17 @@ class Usage:
         with self._lock:
             return sorted(_used(key, sums) for key, sums in self._sums.items())
 
+    def callers(self) -> list[dict[str, Any]]:
+        """The sums of each caller over all models, most calls first; "" is who did not say who they are."""
+        sums: dict[str, dict[str, Any]] = {}
+        for caller, _, calls, rows, _, _, seconds, failed in self.read():
+            each = sums.setdefault(caller, {"caller": caller, "calls": 0, "failed": 0, "rows": 0, "compute_s": 0.0})
+            each["calls"] += calls
+            each["failed"] += failed
+            each["rows"] += rows
+            each["compute_s"] += seconds
+        return sorted(sums.values(), key=lambda each: -each["calls"])
+
     def take(self) -> list[Used]:
         """All that was counted since the last time, which is forgotten here."""
         with self._lock:
@@ -73,8 +86,8 @@ class Usage:
 
 
 def _used(key: tuple[str, str], sums: Sequence[float]) -> Used:
-    calls, rows, received, sent, seconds = sums
-    return (*key, int(calls), int(rows), int(received), int(sent), seconds)
+    calls, rows, received, sent, seconds, failed = sums
+    return (*key, int(calls), int(rows), int(received), int(sent), seconds, int(failed))
 
 
 _FAMILIES: Final = (
@@ -83,4 +96,5 @@ _FAMILIES: Final = (
     ("received_bytes", "Bytes of the calls' messages."),
     ("sent_bytes", "Bytes of the replies."),
     ("compute_seconds", "Time in the model, of a shared batch by the caller's share of its rows."),
+    ("failed_calls", "Those of the calls that failed, and were not given up by the caller."),
 )

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Final
 
 from tensorgate.gateway.contract.call import Reply
-from tensorgate.gateway.page import self_contained
+from tensorgate.gateway.page import Asking, self_contained
 
 PATHS: Final = ("/docs", "/v2/docs")
 """Where KServe and vLLM have theirs, and where MLServer has it."""
@@ -22,6 +22,6 @@ def _html() -> Reply:  # never stale: a file of this very package
     return self_contained(files("tensorgate.gateway.openapi").joinpath("docs.html").read_bytes())
 
 
-async def docs_page() -> Reply:
-    """The HTML."""
+async def docs_page(asking: Asking) -> Reply:
+    """The HTML, whatever is asked."""
     return _html()

@@ -1,26 +1,113 @@
-"""What the operator's page shows: the server, its models, the last minutes of their calls. Plain data, for JSON."""
+"""What the operator's page shows: the server, its models, the past of their calls. Plain data, for JSON.
+
+The page asks once a second, and gets what it is about to show and no more: the rows of one page of the table, filtered
+and sorted here, and of the drawn lines the points that it does not have yet. So an answer has a few kilobytes, however
+many models there are.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
 
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.dialect import Dialect, SampleRequest
 from tensorgate.gateway.contract.engine import Engine
+from tensorgate.gateway.contract.errors import ErrorReason
 from tensorgate.gateway.contract.metrics import Distribution, Gpu
 from tensorgate.gateway.contract.questions import IndexEntry, KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
-from tensorgate.gateway.monitoring.recent_errors import RecentError, RecentErrors
-from tensorgate.gateway.monitoring.time_series import CallHistory, TimeSeries
+from tensorgate.gateway.monitoring.call_history import COLUMNS, SPANS, TOTAL, CallHistory, Stream
+from tensorgate.gateway.monitoring.recent_errors import MAX_KINDS, RecentError, RecentErrors
+from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.service import Service
 
 _MAX_SAMPLE_BYTES: Final = 256 << 10
 _MAX_PROBLEMS: Final = 50
+_MAX_PROBLEM_CHARS: Final = 400
+_MAX_ROWS: Final = 500
+_SPARK_POINTS: Final = 30
 _LEVELS: Final = ("bad", "warn", "note")
 _UNLOADED: Final = "unloaded"
 """The reason of a version that was taken away on purpose. Source: Triton's model repository extension."""
+_SORTS: Final = ("dialect", "model", *COLUMNS, "all_calls", "all_errors")
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """What of all this is wanted. `read` makes it of a request target."""
+
+    span: str = "minutes"
+    """The span of the drawn lines, and of the last point in the table: a key of SPANS."""
+    since: int = 0
+    """The number of the first point that is wanted; all that are there if `run` is another one."""
+    run: int = 0
+    """The run of the server that numbered the points."""
+    stream: Stream = TOTAL
+    """Whose lines: (dialect's title, model)."""
+    rows: int = 50
+    """How many rows of the table, and of the list of models."""
+    first: int = 0
+    """How many rows are left out before."""
+    sort: str = "-calls"
+    """A column, "-" before it: the largest first."""
+    search: str = ""
+    """Part of a model's name, or of a dialect's."""
+    models: frozenset[str] | None = None
+    """Of which models the queues, batches and copies; None: of those that match the search and have worked."""
+    errors: int = MAX_KINDS
+    """How many kinds of errors."""
+    brief: bool = False
+    """Models without their tensors and samples."""
+
+    @classmethod
+    def read(cls, target: str) -> PageQuery:
+        """Raises ValueError in words for whoever wrote the target."""
+        said = dict(parse_qsl(urlsplit(target).query, keep_blank_values=True))
+        found: dict[str, Any] = {}
+        for name, value in said.items():
+            if name in ("dialect", "model"):
+                dialect, model = found.get("stream", TOTAL)
+                found["stream"] = (value, model) if name == "dialect" else (dialect, value)
+            elif name in _READERS:
+                found[name] = _READERS[name](name, value)
+            else:
+                raise ValueError(f"there is no {name[:80]!r} to ask for")
+        if found.get("span", "minutes") not in SPANS:
+            raise ValueError(f"span is one of {', '.join(SPANS)}")
+        if found.get("sort", "calls").removeprefix("-") not in _SORTS:
+            raise ValueError(f"sort is one of {', '.join(_SORTS)}, with - before it for the largest first")
+        query = cls(**found)
+        if query.rows > _MAX_ROWS:
+            raise ValueError(f"rows are {_MAX_ROWS} at most")
+        return query
+
+    def wants(self, *names: str) -> bool:
+        """Whether the words of the search are in one of these names."""
+        words = self.search.strip().lower()
+        return not words or any(words in name.lower() for name in names)
+
+
+def _number(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) < 16):
+        raise ValueError(f"{name} is a number, not {value[:80]!r}")
+    return int(value)
+
+
+_READERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
+    **dict.fromkeys(("since", "run", "rows", "first", "errors"), _number),
+    **dict.fromkeys(("span", "sort", "search"), lambda name, value: value),
+    "models": lambda name, value: frozenset(value.split("\n")) - {""},
+    "brief": lambda name, value: value not in ("", "0", "false"),
+}
+EVERYTHING: Final = PageQuery()
 
 
 class Status:
@@ -37,39 +124,63 @@ class Status:
     ) -> None:
         self._errors = errors
         self._titles = titles
+        self._names = {title: name for name, title in titles.items()}
         self._service = service
         self._engine = engine
         self._monitor = monitor
         self._name, self._version = about
         self._begun = time.monotonic()
+        self._run = time.time_ns() // 1_000_000
+        self.restarts: Mapping[str, int] = {}
+        """How often this process was started again, by the reason."""
+        self.doors: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        """Processes that accept connections: {slot, up, since_s, connections, restarts}."""
+        self.listeners: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        """Ports: {name, transport, connections, running}."""
+        self.callers: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        """Who called: {caller, calls, failed, rows, compute_s}, most calls first."""
+        self.routes: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        """Routes as they are now: {name, targets: [{model, label or version, weight}], taken, refused, running}."""
+        self.grpc_port: Callable[[], int | None] = lambda: None
+        """Where gRPC's snippets call; None: nowhere."""
+        self.labels: Callable[[], Mapping[str, Mapping[str, int]]] = dict
+        """Model -> label -> version."""
 
-    def live(self) -> dict[str, Any]:
-        """The state of the server and of every model, and the calls of the last minutes; for asking every second."""
+    def live(self, query: PageQuery = EVERYTHING) -> dict[str, Any]:
+        """The state of the server, of the models asked for, and the calls of a span; for asking every second."""
         monitor, known = self._monitor, self._engine.ask(KnownVersions())
-        activities = self._engine.ask(ModelActivities())
+        activities = self._engine.ask(ModelActivities(query.models))
+        calls, found = self._table(query)
+        chosen = query.stream[1] if query.stream != TOTAL else None
+        doors = self.doors()
         return {
             "name": self._name,
             "version": self._version,
+            "run": self._run,
             "uptime_s": int(time.monotonic() - self._begun),
             "state": self._state(),
-            "problems": self._problems(known, activities),
+            "problems": self._problems(known, activities, doors),
             "online": self._service.online,
             "cpu_percent": round(monitor.trends["cpu_percent"].last, 1),
             "memory_bytes": monitor.memory_bytes(),
             "gpus": [_gpu(gpu) for gpu in monitor.gpus],
-            "total": _calls(monitor.total),
-            "calls": [
-                {"dialect": self._titles.get(dialect, dialect), "model": model, **_calls(calls)}
-                for (dialect, model), calls in sorted(monitor.streams.items())
-            ],
-            "models": [_load(each) for each in activities if _has_worked(each)],
-            "errors": [self._error(each) for each in self._errors.read()],
-            "stamp": _stamp(known, activities),
+            "grpc_port": self.grpc_port(),
+            "doors": doors,
+            "listeners": self.listeners(),
+            "routes": self.routes(),
+            "callers": self.callers()[: query.rows],
+            "series": self._series(query),
+            "load": _together(each for each in activities if chosen in (None, each.view.name)),
+            "calls": calls,
+            "found": {"calls": found, "models": sum(query.wants(name) for name in {each.name for each in known})},
+            "models": [_load(each) for each in activities if _is_wanted(each, query)][: query.rows],
+            "errors": [self._error(each) for each in self._wanted_errors(query)],
+            "stamp": _stamp(known, activities, self.labels()),
         }
 
-    def models(self, dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
-        """Every model: versions and states, what it takes and gives, and a request of each of these dialects that can
-        call it.
+    def models(self, dialects: Sequence[Dialect], query: PageQuery | None = None) -> list[dict[str, Any]]:
+        """Models by name: versions and states, what they take and give, and requests of these dialects that call them.
+        Without a query all of them; `query.models` are exact names.
         """
         entries: dict[str, dict[str, Any]] = {}
         for index in self._engine.ask(KnownVersions()):
@@ -78,45 +189,112 @@ class Status:
                 entry["versions"].append({"version": index.version, "state": index.state, "reason": index.reason})
             elif index.reason:
                 entry["reason"] = index.reason
-        views = [each.view for each in self._engine.ask(ModelActivities())]
-        unready = {(view.name, view.version): why for view in views if (why := _unready(view))}
+        if query is not None:
+            names = [name for name in entries if query.wants(name) and (query.models is None or name in query.models)]
+            entries = {name: entries[name] for name in names[query.first : query.first + query.rows]}
+        loaded = [each for each in self._engine.ask(ModelActivities(frozenset())) if each.view.name in entries]
+        unready = {(each.view.name, each.view.version): _unready(each.view) for each in loaded if not each.is_ready}
+        labels = self.labels()
         for name, entry in entries.items():
             for version in entry["versions"]:
+                version["labels"] = [each for each, at in labels.get(name, {}).items() if at == version["version"]]
                 if why := unready.get((name, version["version"]), ""):
                     version |= {"state": "UNAVAILABLE", "reason": why}
-        newest = {view.name: view for view in views}  # versions ascend
+        newest = {each.view.name: each.view for each in loaded}  # versions ascend
+        brief = query is not None and query.brief
         for name, view in newest.items():
-            entries[name] |= _described(view, dialects)
+            entries[name] |= _described(view)
+            if not brief:
+                entries[name] |= _called(view, dialects)
         return list(entries.values())
+
+    def _series(self, query: PageQuery) -> dict[str, Any]:
+        """Columns of points, the last one the newest; null where nothing was asked. `first` numbers the first."""
+        history, span = self._monitor.history, SPANS[query.span]
+        title, model = query.stream
+        stream = (self._names.get(title, title), model)
+        number = history.number(query.span)
+        since = query.since if query.run == self._run and query.since <= number else 0
+        points = history.points(stream, query.span, since)
+        calls, errors = history.counts(stream)
+        return {
+            "span": query.span,
+            "step": span.step,
+            "points": span.points,
+            "first": number - len(points),
+            "calls": calls,
+            "errors": errors,
+            "rate": [_short(value / span.step) for value in points[:, 0].tolist()],
+            "failed": [_short(value / span.step) for value in points[:, 1].tolist()],
+            **{name: [_short(value) for value in points[:, at].tolist()] for at, name in enumerate(COLUMNS) if at >= 2},
+        }
+
+    def _table(self, query: PageQuery) -> tuple[list[dict[str, Any]], int]:
+        """Rows of streams, and how many there are of those that match."""
+        history, step = self._monitor.history, SPANS[query.span].step
+        streams, last, counts = history.table(query.span)
+        titles = [self._titles.get(dialect, dialect) for dialect, _ in streams]
+        kept = [at for at, (_, model) in enumerate(streams) if query.wants(model, titles[at])]
+        column, falls = query.sort.removeprefix("-"), query.sort.startswith("-")
+        kept.sort(key=lambda at: (streams[at][1], titles[at]))
+        if column in ("dialect", "model"):
+            kept.sort(key=lambda at: titles[at] if column == "dialect" else streams[at][1], reverse=falls)
+        else:
+            values = (
+                counts[:, int(column == "all_errors")] if column.startswith("all_") else last[:, COLUMNS.index(column)]
+            )
+            # What was not asked is last, whichever way; of equals the busier one is first.
+            order = {at: (-value if falls else value) for at, value in enumerate(values.tolist())}
+            kept.sort(key=lambda at: (math.isnan(order[at]), order[at], -int(counts[at, 0])))
+        rows = []
+        for at in kept[query.first : query.first + query.rows]:
+            calls, errors, *times = last[at].tolist()
+            rows.append(
+                {
+                    "dialect": titles[at],
+                    "model": streams[at][1],
+                    "rate": _short(calls / step),
+                    "failed": _short(errors / step),
+                    **{name: _short(value) for name, value in zip(COLUMNS[2:], times, strict=True)},
+                    "calls": int(counts[at, 0]),
+                    "errors": int(counts[at, 1]),
+                    "spark": _spark(history, streams[at], query.span),
+                }
+            )
+        return rows, len(kept)
 
     def _state(self) -> str:
         if self._service.draining:
             return "draining"
         return "ready" if self._service.ready else "not ready" if self._service.started else "loading"
 
-    def _problems(self, known: Iterable[IndexEntry], activities: Iterable[ModelActivity]) -> list[list[str]]:
+    def _problems(
+        self,
+        known: Iterable[IndexEntry],
+        activities: Iterable[ModelActivity],
+        doors: Iterable[Mapping[str, Any]],
+    ) -> list[list[str]]:
         """[bad, warn or note; words] of all that calls are refused for, or soon may be; the worst first."""
-        found = [
-            ["warn", "draining: what was accepted is finished, and nothing more is taken"]
-        ] * self._service.draining
+        found = [*self._of_server(doors), *_of_versions(known), *_of_queues(activities)]
+        found.sort(key=lambda each: _LEVELS.index(each[0]))
+        return [[level, text[:_MAX_PROBLEM_CHARS]] for level, text in found[:_MAX_PROBLEMS]]
+
+    def _of_server(self, doors: Iterable[Mapping[str, Any]]) -> Iterator[list[str]]:
+        if self._service.draining:
+            yield ["warn", "draining: what was accepted is finished, and nothing more is taken"]
         if not self._service.online:
-            found.append(["note", "offline for grps' health probes, until /grps/v1/health/online"])
-        for entry in known:
-            name = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
-            if entry.state == "UNAVAILABLE" and entry.reason not in ("", _UNLOADED):
-                found.append(["bad", f"{name} is not served: {entry.reason}"])
-            elif entry.state == "LOADING":
-                found.append(["warn", f"{name} is being loaded"])
-        for activity in activities:
-            view, most = activity.view, activity.view.configuration.get("max_queue_size", 0)
-            name = f"{view.name} version {view.version}"
-            if why := _unready(view):
-                found.append(["bad", f"{name} is not ready: {why}"])
-            if most and activity.queued >= most:
-                found.append(["bad", f"{name} refuses calls: all {most} places of its queue are taken"])
-            elif most and activity.queued > most // 2:
-                found.append(["warn", f"{name}: {activity.queued} calls wait, of {most} at most"])
-        return sorted(found, key=lambda each: _LEVELS.index(each[0]))[:_MAX_PROBLEMS]
+            yield ["note", "offline for grps' health probes, until /grps/v1/health/online"]
+        for door in doors:
+            if not door["up"]:
+                yield ["warn", f"door {door['slot']} is being restarted: the others take its connections"]
+        for reason, count in self.restarts.items():
+            if count:
+                times = "once" if count == 1 else f"{count} times"
+                yield ["note", f"the process that runs the models was started again {times}: {reason}"]
+        yield from _of_errors(self._errors.read(), self._errors.now() - _RECENTLY_S)
+
+    def _wanted_errors(self, query: PageQuery) -> Iterable[RecentError]:
+        return islice((each for each in self._errors.read() if query.wants(each.key.model)), query.errors)
 
     def _error(self, error: RecentError) -> dict[str, Any]:
         """Errors of one kind; times are seconds since 1970."""
@@ -132,24 +310,108 @@ class Status:
         }
 
 
-def _stamp(known: Iterable[IndexEntry], activities: Iterable[ModelActivity]) -> int:
+_RECENTLY_S: Final = 10.0
+
+
+def _of_versions(known: Iterable[IndexEntry]) -> Iterator[list[str]]:
+    for entry in known:
+        name = entry.name if entry.version is None else f"{entry.name} version {entry.version}"
+        if entry.state == "UNAVAILABLE" and entry.reason not in ("", _UNLOADED):
+            yield ["bad", f"{name} is not served: {entry.reason}"]
+        elif entry.state == "LOADING":
+            yield ["warn", f"{name} is being loaded"]
+
+
+def _of_queues(activities: Iterable[ModelActivity]) -> Iterator[list[str]]:
+    for activity in activities:
+        view = activity.view
+        name = f"{view.name} version {view.version}"
+        if not activity.is_ready:
+            yield ["bad", f"{name} is not ready: {_unready(view)}"]
+        if not activity.queued:
+            continue
+        most = view.configuration.get("max_queue_size", 0)
+        if most and activity.queued >= most:
+            yield ["bad", f"{name} refuses calls: all {most} places of its queue are taken"]
+        elif most and activity.queued > most // 2:
+            yield ["warn", f"{name}: {activity.queued} calls wait, of {most} at most"]
+
+
+def _of_errors(errors: Iterable[RecentError], since: float) -> Iterator[list[str]]:
+    """What callers are refused for at this time and is told nowhere else: a line for a model, whatever its callers
+    speak. `errors` are the newest first.
+    """
+    found: dict[tuple[ErrorReason, str], list[RecentError]] = {}
+    for error in errors:
+        if error.last >= since and error.key.reason in _REFUSALS:
+            found.setdefault((error.key.reason, error.key.model), []).append(error)
+    for (reason, model), alike in found.items():
+        count = sum(each.count for each in alike)
+        times = "once" if count == 1 else f"{count} times"
+        yield ["warn", f"{_REFUSALS[reason].format(model=model or 'unknown models')} ({times} so far): {alike[0].text}"]
+
+
+_REFUSALS: Final = {
+    ErrorReason.RATE: "a rate limit refuses calls of {model}",
+    ErrorReason.MODEL_RAISED: "{model} raises errors",
+    ErrorReason.OUT_OF_MEMORY: "{model} has too little memory",
+    ErrorReason.UPSTREAM: "the server behind {model} fails",
+}
+
+
+def _short(value: float) -> float | None:
+    """Four digits are as many as one can see; None for NaN."""
+    return None if math.isnan(value) else float(f"{value:.4g}")
+
+
+def _spark(history: CallHistory, stream: Stream, span: str) -> str:
+    """The rates of a span as digits from 0 to 9, the highest being 9."""
+    size = SPANS[span].points
+    rates = np.zeros(size)
+    calls = history.points(stream, span)[:, 0]
+    rates[size - len(calls) :] = calls
+    parts = rates.reshape(_SPARK_POINTS, -1).mean(1) if size % _SPARK_POINTS == 0 else rates
+    most = parts.max()
+    return "".join(map(str, np.ceil(9 * parts / most).astype(int).tolist())) if most else ""
+
+
+def _is_wanted(activity: ModelActivity, query: PageQuery) -> bool:
+    """Of hundreds of models that are idle, nothing is told every second."""
+    name = activity.view.name
+    if query.models is not None:
+        return name in query.models
+    return query.wants(name) and _has_worked(activity)
+
+
+def _together(activities: Iterable[ModelActivity]) -> dict[str, int]:
+    found = {"queued": 0, "running": 0, "batches": 0, "rows": 0}
+    for each in activities:
+        found["queued"] += each.queued
+        found["running"] += each.running
+        found["batches"] += each.runs
+        found["rows"] += each.rows
+    return found
+
+
+def _stamp(
+    known: Iterable[IndexEntry], activities: Iterable[ModelActivity], labels: Mapping[str, Mapping[str, int]]
+) -> int:
     """Changes whenever `Status.models` would say something else."""
     states = [(each.name, each.version, each.state, each.reason) for each in known]
-    views = [(id(each.view), each.view.handle.is_ready()) for each in activities]  # a version loaded anew has another
-    return hash((*states, *views)) & 0xFFFFFFFF
+    views = [(id(each.view), each.is_ready) for each in activities]  # a version loaded anew has another
+    named = [(name, *versions.items()) for name, versions in labels.items()]
+    return hash((*states, *views, *named)) & 0xFFFFFFFF
 
 
 def _unready(view: ModelView) -> str:
-    """Why a version that is loaded cannot answer; "" where it can."""
-    if view.handle.is_ready():
-        return ""
+    """Why a version that is loaded cannot answer."""
     is_remote = view.configuration.get("backend") == "remote"
     return "the server behind it does not answer" if is_remote else "nothing that computes it is up"
 
 
 def _has_worked(activity: ModelActivity) -> bool:
     """What has not is not told every second: hundreds of models may be idle."""
-    return bool(activity.queued or activity.running or activity.batches.sum)
+    return bool(activity.queued or activity.running or activity.runs)
 
 
 def _load(activity: ModelActivity) -> dict[str, Any]:
@@ -159,9 +421,9 @@ def _load(activity: ModelActivity) -> dict[str, Any]:
         "version": view.version,
         "queued": activity.queued,
         "running": activity.running,
-        "batches": sum(batches.counts),
-        "rows": int(batches.sum),
-        "fill": _fill(batches),
+        "batches": activity.runs,
+        "rows": activity.rows,
+        "fill": [] if batches is None else _fill(batches),
         "max_batch_size": view.max_batch_size,
         "traffic": activity.traffic,
     }
@@ -185,22 +447,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _calls(calls: CallHistory) -> dict[str, Any]:
-    """Columns of seconds, the last one the newest."""
-    history = list(calls.history)
-    if not any(second.calls or second.errors for second in history):
-        history = []  # nothing to draw
-    return {
-        "calls": calls.calls,
-        "errors": calls.errors,
-        "rate": [second.calls for second in history],
-        "failed": [second.errors for second in history],
-        "p50": [round(second.p50, 3) for second in history],
-        "p99": [round(second.p99, 3) for second in history],
-    }
-
-
-def _described(view: ModelView, dialects: Sequence[Dialect]) -> dict[str, Any]:
+def _described(view: ModelView) -> dict[str, Any]:
     return {
         "platform": view.platform,
         "device": ", ".join(view.devices),
@@ -208,9 +455,14 @@ def _described(view: ModelView, dialects: Sequence[Dialect]) -> dict[str, Any]:
         "max_batch_size": view.max_batch_size,
         "decoupled": view.decoupled,
         "sequences": bool(view.configuration.get("sequences")),
+    }
+
+
+def _called(view: ModelView, dialects: Sequence[Dialect]) -> dict[str, Any]:
+    return {
         "inputs": _tensors(view.inputs),
         "outputs": _tensors(view.outputs),
-        "samples": [] if view.configuration.get("sequences") else _samples(view, dialects),
+        "samples": _samples(view, dialects),
     }
 
 
@@ -227,10 +479,25 @@ def _tensors(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
 
 
 def _samples(view: ModelView, dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
-    """A request of each dialect that can call the model; a sequence is more than one request."""
-    samples = [(dialect.title, dialect.sample(view)) for dialect in dialects]
+    """Requests of each dialect that can call the model, of every kind that it has."""
     return [
-        {"dialect": title, "path": sample.path, "body": sample.body, "content_type": sample.content_type}
-        for title, sample in samples
-        if sample is not None and len(sample.body) <= _MAX_SAMPLE_BYTES
+        {
+            "dialect": dialect.title,
+            "kind": sample.title,
+            "streams": sample.streams,
+            "path": sample.path,
+            "body": sample.body,
+            "content_type": sample.content_type,
+        }
+        for dialect in dialects
+        for sample in _samples_of(view, dialect)
+        if len(sample.body) <= _MAX_SAMPLE_BYTES
     ]
+
+
+def _samples_of(view: ModelView, dialect: Dialect) -> Iterable[SampleRequest]:
+    """A sequence is more than one request: only a dialect that names its samples may have one that stands alone."""
+    if dialect.samples is not None:
+        return dialect.samples(view)
+    one = None if view.configuration.get("sequences") else dialect.sample(view)
+    return () if one is None else (one,)

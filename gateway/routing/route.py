@@ -151,6 +151,26 @@ class Route:
         taken, self.counts.taken = self.counts.taken, {}
         return taken
 
+    def listed(self) -> dict[str, Any]:
+        """The route as the configuration in force has it, and what each model behind it has got: plain data."""
+        used = self.usage()
+        taken: dict[str, int] = {}
+        for (model, version, _), requests in used.taken.items():
+            key = f"{model} version {version}"
+            taken[key] = taken.get(key, 0) + requests
+        return {
+            "name": self.name,
+            "targets": [
+                {"model": each.model, "version": each.version, "label": each.label, "weight": each.weight}
+                for each in self.targets
+            ],
+            "fallback": [each.model for each in self.fallback],
+            "mirrored": self.mirror is not None,
+            "taken": taken,
+            "refused": used.refused,
+            "running": used.running,
+        }
+
     def usage(self) -> RouteUsage:
         """What the route has counted, as values. In any thread."""
         mirror = None if self.mirror is None else self.mirror.counts()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -65,6 +65,13 @@ class Listeners:
             for labels, traffic in group.items():
                 together[labels] = traffic + together.get(labels, ListenerTraffic(None, 0, 0, 0))
         return together
+
+    def listed(self) -> list[dict[str, Any]]:
+        """All of them as plain data; `connections` is None where the transport does not tell."""
+        return [
+            {"name": name, "transport": transport, "connections": traffic.connections, "running": traffic.running}
+            for (name, transport), traffic in sorted(self.read().items())
+        ]
 
     def collect(self) -> Iterator[Metric]:
         connections = GaugeMetricFamily("tensorgate_open_connections", "Connections of clients.", labels=_LABELS)

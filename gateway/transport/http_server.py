@@ -677,7 +677,7 @@ def dialect_metrics_page(answer: Callable[[str], Reply], settle: Callable[[], No
 def probe_page(healthy: Callable[[], bool]) -> Page:
     """/healthz and /readyz: 200 or 503, and one word."""
 
-    async def page() -> Reply:
+    async def page(exchange: HttpExchange) -> Reply:
         ok = healthy()
         text = b"ok\n" if ok else b"unavailable\n"
         return Reply(text, 200 if ok else 503, {"Content-Type": "text/plain; charset=utf-8"})
@@ -685,11 +685,11 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
     return read_only(page)
 
 
-def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
-    """A page for GET and HEAD, whatever the query."""
+def read_only(read: Page) -> Page:
+    """A page for GET and HEAD."""
 
     async def page(exchange: HttpExchange) -> Reply:
-        return await read() if exchange.method in _READS else _plain(405, "Method Not Allowed")
+        return await read(exchange) if exchange.method in _READS else _plain(405, "Method Not Allowed")
 
     return page
 

@@ -73,6 +73,28 @@ class Browser:
     async def write(self, text: str) -> None:
         await self.send("Input.insertText", text=text)
 
+    async def press(self, key: str) -> None:
+        """A key by its name: Enter, ArrowLeft, …"""
+        for kind in ("keyDown", "keyUp"):
+            await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    async def point(self, selector: str, part: float) -> None:
+        """Move the mouse to this part of an element's width."""
+        quoted = json.dumps(selector)
+        script = "(e => {e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();"
+        place = await self.value(
+            f"{script} return [r.x + r.width * {part}, r.y + r.height / 2]}})(document.querySelector({quoted}))"
+        )
+        await self.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+
+    async def look_like(self, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:
+        """Be a screen of this size, in the dark or not, with a finger or a mouse."""
+        await self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.send("Emulation.setEmulatedMedia", features=[scheme])
+
     async def picture(self) -> bytes:
         """What is to be seen, as PNG."""
         shot = await self.send("Page.captureScreenshot", format="png")

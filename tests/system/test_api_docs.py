@@ -36,18 +36,22 @@ def check(document: Any, content: Any, body: Any) -> None:
 def test_what_models_take_and_answer_fits_their_schemas(model: str, demo: Gateway) -> None:
     document = demo.get(f"/openapi.json?model={model}").json
     samples = next(each["samples"] for each in demo.get("/models.json").json if each["name"] == model)
-    called = {sample["path"]: json.loads(sample["body"]) for sample in samples}
+    paths = {path for _, path, _ in operations(document)}  # generate is described for models of texts alone
+    called = [sample for sample in samples if sample["path"].partition("?")[0] in paths]
+    assert {sample["dialect"] for sample in called} == {sample["dialect"] for sample in samples}
     for method, path, operation in operations(document):
         if method == "get":
             answer = demo.get(path)
             assert answer.status == 200
             check(document, operation["responses"]["200"]["content"], answer.json)
-    for target, body in called.items():
+    for sample in called:
+        target, body = sample["path"], json.loads(sample["body"])
         operation = document["paths"][target.partition("?")[0]]["post"]
         content = operation["requestBody"]["content"]
         check(document, content, body)
-        assert content["application/json"]["example"] == body
-        if model != "countdown":  # of which one request gets several answers
+        if model != "running_sum" and sample["kind"] in ("infer", "predict"):
+            assert content["application/json"]["example"] == body
+        if not sample["streams"]:
             answer = demo.post(target, body)
             assert answer.status == 200
             check(document, operation["responses"]["200"]["content"], answer.json)

@@ -595,6 +595,29 @@ async def test_a_door_that_is_killed_costs_its_connections_alone(group: Processe
     log.info("cancelled after %.3f s, replaced after %.3f s; %s", cancelled_s, served_s, load.told())
 
 
+def test_the_page_tells_of_doors_and_of_the_engine(fallible: Processes) -> None:
+    """Which doors there are, how often each was started again, and that the engine was."""
+    group, gateway = fallible, fallible.gateway
+
+    def overview() -> tuple[int, Any]:
+        try:
+            answer = gateway.get("/overview.json")
+        except (OSError, http.client.HTTPException):  # a connection to the door that has gone
+            return 0, None
+        return answer.status, answer.json if answer.status == 200 else None
+
+    def doors() -> list[Any]:
+        status, said = overview()
+        return [(door["slot"], door["up"], door["restarts"]) for door in said["doors"]] if status == 200 else []
+
+    wait_until(lambda: doors() == [(0, True, 0), (1, True, 0)])
+    group.kill("door 0")
+    wait_until(lambda: doors() == [(0, True, 1), (1, True, 0)])
+    group.kill("engine")
+    again = "the process that runs the models was started again once: SIGKILL"
+    wait_until(lambda: (said := overview())[0] == 200 and ["note", again] in said[1]["problems"])
+
+
 def _is_lost(caller: Caller) -> bool:
     """Whether a connection has ended. Nothing has been read of it yet."""
     sock = caller.socket

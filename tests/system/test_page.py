@@ -1,13 +1,15 @@
 """The operator's page over HTTP: what it asks for, and the switch that turns it off."""
 
+import gzip
 import hashlib
 import http.client
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from serving import Gateway, demo_config
+from serving import Answer, Gateway, demo_config
 from waiting import wait_until
 
 Serve = Callable[[str], Gateway]
@@ -16,13 +18,13 @@ Serve = Callable[[str], Gateway]
 def test_the_page_and_what_it_reads(demo: Gateway) -> None:
     html = demo.get("/")
     assert (html.status, html.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    assert demo.get("/grps/v1/monitor/metrics").body == html.body
+    below = demo.get("/grps/v1/monitor/metrics").body
+    assert below == html.body.replace(b'"./', b'"../../../'), "below a proxy's prefix, too, each finds its files"
     assert demo.post("/", {}).status == 405
     models = {model["name"]: model for model in demo.get("/models.json").json}
     assert [version["version"] for version in models["digits"]["versions"]] == [1, 2]
     for sample in models["digits"]["samples"]:
-        answer = demo.request("POST", sample["path"], sample["body"].encode(), {"Content-Type": sample["content_type"]})
-        assert answer.status == 200, answer.body
+        assert call(demo, sample).status == 200
 
     def dialects() -> set[str]:
         return {call["dialect"] for call in demo.get("/overview.json").json["calls"] if call["model"] == "digits"}
@@ -41,13 +43,62 @@ def test_the_page_is_for_everybody_and_what_it_shows_for_administrators(serve: S
     digests = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("root", "alice")}
     gateway = serve(demo_config(auth={"keys": digests, "admins": ["root"]}))
     assert gateway.get("/").status == gateway.get("/grps/v1/monitor/metrics").status == 200
-    for path in ("/overview.json", "/models.json"):
+    for path in ("/overview.json", "/models.json", "/overview.json?rows=1", "/models.json?brief=1"):
         told = {
             name: gateway.request("GET", path, headers={"Authorization": f"Bearer {name}"} if name else {})
             for name in ("", "nobody", "alice", "root")
         }
         assert [answer.status for answer in told.values()] == [401, 401, 403, 200]
         assert told[""].json == {"error": "Credentials are required"}
+
+
+def call(gateway: Gateway, sample: dict[str, Any]) -> Answer:
+    return gateway.request("POST", sample["path"], sample["body"].encode(), {"Content-Type": sample["content_type"]})
+
+
+KINDS = {
+    "digits": {"infer", "generate", "generate_stream", "predict"},
+    "half_plus_two": {"infer", "generate", "generate_stream", "predict"},
+    "half_plus_three": {"infer", "generate", "generate_stream", "predict", "classify", "regress"},
+    "add_sub": {"infer", "generate", "generate_stream", "predict"},
+    "upper": {"infer", "generate", "generate_stream", "predict"},
+    "countdown": {"generate_stream", "streaming"},
+    "writer": {"generate", "generate_stream", "streaming"},
+    "running_sum": {"infer"},
+}
+
+
+def test_every_kind_of_call_to_every_model_works_at_once(demo: Gateway) -> None:
+    models = {model["name"]: model for model in demo.get("/models.json").json}
+    assert models.keys() >= KINDS.keys()
+    for name, kinds in KINDS.items():
+        samples = models[name]["samples"]
+        assert {sample["kind"] for sample in samples} >= kinds, name
+        for sample in samples:
+            answer = call(demo, sample)
+            assert answer.status == 200, (name, sample, answer.body)
+            assert b"error" not in answer.body, (name, sample, answer.body)
+
+
+def test_files_of_the_page_are_read_once(demo: Gateway) -> None:
+    for path, kind in (("/page/page.js", "text/javascript"), ("/page/style.css", "text/css")):
+        first = demo.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        assert first.headers["Content-Type"].startswith(kind)
+        assert gzip.decompress(first.body) == demo.get(path).body
+        again = demo.request("GET", path, headers={"If-None-Match": first.headers["ETag"]})
+        assert (again.status, again.body) == (304, b"")
+
+
+def test_what_cannot_be_asked_is_told(demo: Gateway) -> None:
+    for query, word in (
+        ("rows=x", "rows"),
+        ("rows=501", "500"),
+        ("sort=colour", "sort"),
+        ("span=year", "month"),
+        ("a=1", "a"),
+    ):
+        answer = demo.get(f"/overview.json?{query}")
+        assert (answer.status, word in answer.json["error"]) == (400, True), query
 
 
 FAULTS = """

@@ -32,7 +32,7 @@ from tensorgate.gateway.transport.sockets import Sockets
 from tensorgate.gateway.transport.spread import Spread
 
 
-async def page():
+async def page(exchange):
     return Reply(str(os.getpid()).encode(), 200, {})
 
 

@@ -1,19 +1,17 @@
-"""Seconds become minutes, hours and days; calls become rates and percentiles; the page runs no script but its own."""
+"""Seconds become minutes, hours and days; calls become rates and percentiles."""
 
-import base64
-import hashlib
-import re
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 from tensorgate.adapters.grps.monitor import decode_series, encode_series
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
+from tensorgate.gateway.monitoring.call_history import MAX_STREAMS, TOTAL, CallHistory, SecondOfCalls
 from tensorgate.gateway.monitoring.metrics import MAX_RECENT, MetricsCollector, RequestKey
-from tensorgate.gateway.monitoring.time_series import RECENT_SECONDS, TimeSeries, Trend
-from tensorgate.gateway.page import page
+from tensorgate.gateway.monitoring.time_series import TimeSeries, Trend
 
 INFER = ("open_inference", "http", "m", "1", "infer")
 REFUSED = ("open_inference", "http", "", "", "infer")
@@ -57,16 +55,17 @@ def test_calls_become_rates_and_percentiles() -> None:
     count(metrics, REFUSED, Code.NOT_FOUND, 0.001)
     count(metrics, HEALTH, Code.OK, 0.001)
     monitor.sample()
-    assert set(monitor.streams) == {("open_inference", "m"), ("open_inference", "")}
-    [second] = monitor.streams["open_inference", "m"].history
-    assert (second.calls, second.errors) == (101, 10)
-    assert (second.p50, second.p99) == (pytest.approx(50), pytest.approx(99))
+    assert set(monitor.history.streams()) == {("open_inference", "m"), ("open_inference", "")}
+    [second] = monitor.history.points(("open_inference", "m"), "minutes").tolist()
+    assert second[:2] == [101, 10]
+    assert second[2:] == [pytest.approx(value, rel=0.05) for value in (50, 99, 50, 100)]
     assert monitor.trends["requests_per_second"].last == 102
     assert monitor.trends["error_percent"].last == pytest.approx(100 * 11 / 102)
     assert monitor.trends["max_latency_ms"].last == pytest.approx(100)
     monitor.sample()
     assert monitor.trends["requests_per_second"].last == 0
-    assert monitor.total.calls == 102
+    assert np.isnan(monitor.history.points(TOTAL, "minutes")[1, 2:]).all(), "nothing was asked"
+    assert monitor.history.counts(("open_inference", "m")) == (101, 10)
 
 
 def test_a_model_that_comes_back_starts_anew() -> None:
@@ -77,7 +76,7 @@ def test_a_model_that_comes_back_starts_anew() -> None:
             count(metrics, INFER, Code.OK, 0.001)
         monitor.sample()
         metrics.forget("m", 1, is_last=True)
-    assert [second.calls for second in monitor.streams["open_inference", "m"].history] == [3, 1]
+    assert monitor.history.points(("open_inference", "m"), "minutes")[:, 0].tolist() == [3, 1]
 
 
 def test_nothing_grows_without_end() -> None:
@@ -85,10 +84,42 @@ def test_nothing_grows_without_end() -> None:
     monitor = TimeSeries(metrics)
     for _ in range(3 * MAX_RECENT):
         count(metrics, INFER, Code.OK, 0.001)
-    for _ in range(3 * RECENT_SECONDS):
+    for _ in range(300):
         monitor.sample()
-    calls = monitor.streams["open_inference", "m"]
-    assert (calls.calls, len(calls.history)) == (3 * MAX_RECENT, RECENT_SECONDS)
+    stream = ("open_inference", "m")
+    assert monitor.history.counts(stream) == (3 * MAX_RECENT, 0)
+    assert len(monitor.history.points(stream, "minutes")) == 120
+
+
+def test_percentiles_of_minutes_and_hours_are_those_of_their_calls() -> None:
+    """59 quick seconds and a slow one: the 99th percentile of the minute is slow, its median quick, whatever the means
+    of its seconds say; and what is refused at once makes neither of them quicker.
+    """
+    history = CallHistory()
+    for second in range(3600 * 2):
+        slow = second % 60 == 30
+        served = [2.0] * 20 if slow else [0.010] * 10
+        history.add({("d", "m"): SecondOfCalls(len(served) + 50, 50, served, [50e-6] * 50)})
+    about = {"hour": (60, 610.0, 60), "day": (2, 36600.0, 3600)}
+    for span, (points, calls, seconds) in about.items():
+        found = history.points(("d", "m"), span)
+        assert len(found) == points
+        expected = [calls + 50 * seconds, 50 * seconds, 10, 2000, 0.05, 0.05]
+        for point in found.tolist():
+            assert point == [pytest.approx(value, rel=0.04) for value in expected], span
+    assert history.points(("d", "m"), "hour", since=118).shape == (2, 6)
+    assert history.points(("d", "m"), "month").shape == (0, 6)
+
+
+def test_streams_that_are_idle_longest_make_room() -> None:
+    history = CallHistory()
+    for number in range(MAX_STREAMS + 3):
+        history.add({("d", str(number)): SecondOfCalls(1, 0, [0.001], [])})
+    known = set(history.streams())
+    assert len(known) <= MAX_STREAMS
+    assert {("d", "0"), ("d", "1")}.isdisjoint(known)
+    assert history.counts(("d", str(MAX_STREAMS + 2))) == (1, 0)
+    assert history.points(("d", str(MAX_STREAMS + 2)), "minutes")[:, 0].sum() == 1
 
 
 def test_series() -> None:
@@ -133,15 +164,3 @@ def test_series_to_the_byte() -> None:
     )
     unknown = encode_series(None, None)
     assert (unknown.http_status, unknown.body) == (200, b"key not found")
-
-
-def test_the_page_runs_its_own_script_and_asks_nobody_else() -> None:
-    reply = page(("/", "/one/path", "/another"))
-    html = bytes(reply.body)  # type: ignore[arg-type]
-    [script] = re.findall(rb"<script>(.*?)</script>", html, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
-    assert f"script-src 'sha256-{digest}';" in reply.headers["Content-Security-Policy"]
-    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
-    assert b'data-paths="/one/path /another"' in html
-    assert b"innerHTML" not in html
-    assert re.findall(rb"(?:src|href)=[\"']?(https?:|//)", html) == []

@@ -57,17 +57,19 @@ def test_each_caller_and_model_has_sums_and_a_share_of_its_batches() -> None:
     usage.count(ended(None))
     usage.count(ended(model=""))
     assert usage.read() == [
-        ("", "m", 1, 2, 5, 7, 0.0625),
-        ("ann", "m", 2, 4, 10, 14, 0.125),
-        ("ann", "n", 1, 0, 5, 7, 0.0),
+        ("", "m", 1, 2, 5, 7, 0.0625, 0),
+        ("ann", "m", 2, 4, 10, 14, 0.125, 0),
+        ("ann", "n", 1, 0, 5, 7, 0.0, 0),
     ]
 
 
 def test_what_failed_unread_counts_for_the_model_that_it_named() -> None:
     usage, outcome = Usage(), ended(model="", rows=0)
-    outcome.named = "m", ""
+    outcome.named, outcome.code = ("m", ""), Code.INVALID_ARGUMENT
     usage.count(outcome)
-    assert usage.read() == [("ann", "m", 1, 0, 5, 7, 0.0)]
+    assert usage.read() == [("ann", "m", 1, 0, 5, 7, 0.0, 1)]
+    usage.count(ended())
+    assert usage.callers() == [{"caller": "ann", "calls": 2, "failed": 1, "rows": 2, "compute_s": 0.0625}]
 
 
 def test_callers_without_end_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +93,7 @@ def test_two_doors_add_up_in_the_engine() -> None:
         add_frame(door.take(0), frame)
         (said,) = FrameReader[Observed](Observed).receive(memoryview(frame))
         observed.add(number % 2, said)
-    assert observed.usage.read() == [("ann", "m", 10, 20, 50, 70, 0.625)]
+    assert observed.usage.read() == [("ann", "m", 10, 20, 50, 70, 0.625, 0)]
 
 
 def test_nothing_used_has_no_series() -> None:

@@ -48,8 +48,8 @@ def test_calls_that_fail_are_no_others() -> None:
     calls.failed(Code.INTERNAL, ErrorReason.MODEL_RAISED, 2.0)
     assert calls.endings() == {(Code.OK, None): 3, (Code.INTERNAL, ErrorReason.MODEL_RAISED): 1}
     assert calls.seconds().sum == 3.5
-    assert sorted(calls.recent()) == [0.5, 0.5, 0.5, 2.0]
-    assert calls.recent() == []
+    assert calls.recent() == ([0.5, 0.5, 0.5], [2.0])
+    assert calls.recent() == ([], [])
 
 
 def test_what_reached_no_model_has_no_stages() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Browser, chromium
-from serving import Gateway, demo_config, running
+from page_world import FAULTS, faulty, make_errors
+from serving import ROOT, Gateway, demo_config, running
 
 pytestmark = pytest.mark.heavy
 PANEL = "[data-model=half_plus_two]"
@@ -67,12 +70,61 @@ def test_traffic_is_shown_as_it_comes(gateway: Gateway, tmp_path: Path) -> None:
         assert (served[:2], served[6:8]) == (["TensorFlow Serving", "half_plus_two"], ["40", "10"])
         assert await browser.value("getComputedStyle(document.querySelector('#calls tbody td.bad')).color")
         await browser.click("#calls tbody tr:nth-child(1)")
-        assert "of half_plus_two in TensorFlow Serving" in await text(browser, "#chosen")
+        await browser.value("document.querySelector('#chosen').innerText.includes('of half_plus_two in TensorFlow')")
         peak = await browser.value(
-            "live && shown().rate.some(rate => rate > 0) && document.querySelectorAll('#rate path').length"
+            "shown().rate.some(rate => rate > 0) && document.querySelectorAll('#rate path').length"
         )
         assert peak == 2
+        gaps = await browser.value("document.querySelector('#latency path:last-of-type').getAttribute('d')")
+        assert gaps.count("M") <= 3, "seconds in which nothing was asked are no zeros"
+        await every_value_can_be_read(browser)
+        await every_span_is_drawn(browser)
         await asyncio.to_thread((tmp_path / "traffic.png").write_bytes, await browser.picture())
+
+    in_browser(gateway, tmp_path / "profile", steps)
+
+
+async def every_value_can_be_read(browser: Browser) -> None:
+    """With the mouse on the chart, and by the arrow keys."""
+    await browser.point("#rate", 0.999)
+    told = await browser.value("document.querySelector('#rate + output').innerText")
+    assert told.split("\n")[1].startswith("requests/s ")
+    await browser.value("document.querySelector('#charts').focus() || document.activeElement.id === 'charts'")
+    await browser.press("ArrowLeft")
+    ago = "document.querySelector('#latency + output').innerText"
+    before = await browser.value(f"/^[0-9]+ s ago/.test({ago}) && parseInt({ago})")
+    await browser.press("ArrowLeft")
+    await browser.value(f"parseInt({ago}) === {before} + 1")
+    await browser.press("Escape")
+    await browser.value(f"{ago} === ''")
+
+
+async def every_span_is_drawn(browser: Browser) -> None:
+    for span, ago in (("hour", "1 h ago"), ("day", "1 day ago"), ("month", "30 days ago"), ("minutes", "2 min ago")):
+        await browser.click(f"[data-span={span}]")
+        await browser.value(
+            f"document.querySelector('#rate').textContent.includes('{ago}') && series.span === '{span}'"
+        )
+
+
+def test_a_title_sorts_and_a_name_finds(gateway: Gateway, tmp_path: Path) -> None:
+    async def steps(browser: Browser) -> None:
+        for model in ("upper", "half_plus_two", "half_plus_three"):
+            for number in range(3 if model == "upper" else 1):
+                values = ["a"] if model == "upper" else [float(number)]
+                await asyncio.to_thread(gateway.post, f"/v1/models/{model}:predict", {"instances": values})
+        names = "[...document.querySelectorAll('#calls tbody tr')].map(row => row.cells[1]?.innerText)"
+        await browser.value(f"{names}.includes('half_plus_three') && {names}.includes('upper')")
+        for column, kind in (("model", "ascending"), ("model", "descending"), ("all_calls", "descending")):
+            before = f"document.querySelector('[data-sort={column}]')"
+            await browser.click(f"[data-sort={column}]")
+            await browser.value(f"{before}.closest('th').getAttribute('aria-sort') === '{kind}'")
+            if column == "model":
+                wanted = f"[...{names}].sort()" + (".reverse()" if kind == "descending" else "")
+                await browser.value(f"String({names}) === String({wanted})")
+        await browser.click("#find")
+        await browser.write("UPP")
+        await browser.value(f"String({names}) === 'upper' && document.querySelectorAll('.model').length === 1")
 
     in_browser(gateway, tmp_path / "profile", steps)
 
@@ -80,10 +132,10 @@ def test_traffic_is_shown_as_it_comes(gateway: Gateway, tmp_path: Path) -> None:
 def test_every_dialect_can_be_tried_with_the_mouse(gateway: Gateway, tmp_path: Path) -> None:
     async def steps(browser: Browser) -> None:
         await browser.click(f"{PANEL} > summary")
-        tabs = await browser.value(f"[...document.querySelectorAll('{PANEL} [role=tab]')].map(tab => tab.innerText)")
-        assert tabs == list(ANSWERS)
-        for number, (title, numbers) in enumerate(ANSWERS.items()):
-            await browser.click(f"{PANEL} [role=tab]:nth-child({number + 1})")
+        tabs = "[...document.querySelectorAll('" + PANEL + " [role=tab]')].map(tab => tab.dataset.dialect)"
+        assert set(await browser.value(f"(tabs => tabs.length && tabs)({tabs})")) == set(ANSWERS)
+        for title, numbers in ANSWERS.items():
+            await browser.click(f"{PANEL} [data-dialect='{title}']")
             line = await text(browser, f"{PANEL} .curl")
             assert line.startswith(f"curl -s '{gateway.url}/")
             await browser.click(f"{PANEL} .run")
@@ -97,10 +149,97 @@ def test_every_dialect_can_be_tried_with_the_mouse(gateway: Gateway, tmp_path: P
     in_browser(gateway, tmp_path / "profile", steps)
 
 
+def test_a_stream_is_shown_as_it_arrives(gateway: Gateway, tmp_path: Path) -> None:
+    """Pieces are seen while the call still runs, and it can be stopped."""
+    panel = "[data-model=countdown]"
+
+    async def steps(browser: Browser) -> None:
+        await browser.click(f"{panel} > summary")
+        await browser.value(f"!!document.querySelector('{panel} textarea')")
+        for body, end in (('{"start": 3}', "the first after"), ('{"start": 1000}', "stopped")):
+            await browser.click(f"{panel} textarea")
+            await browser.value("document.activeElement.select() || 1")
+            await browser.write(body)
+            await browser.click(f"{panel} .run")
+            await browser.value(f"/ [2-9] pieces so far/.test(document.querySelector('{panel} .told').innerText)")
+            assert "data: " in await text(browser, f"{panel} .answer")
+            if end == "stopped":
+                await browser.click(f"{panel} .run")
+            await browser.value(f"document.querySelector('{panel} .told').innerText.includes('{end}')")
+            if end != "stopped":
+                assert (await text(browser, f"{panel} .answer")).count("data: ") == 4
+
+    in_browser(gateway, tmp_path / "profile", steps)
+
+
+SHELLS = {
+    "curl": ["bash", "-c"],
+    "requests": [sys.executable, "-c"],
+    "grpcio": [sys.executable, "-c"],
+    "tritonclient": [str(ROOT / ".venv-clients/bin/python"), "-c"],
+    "JavaScript": ["node", "--input-type=module", "-e"],
+}
+
+
+GRPC_CALLS = (("countdown", "streaming"), ("running_sum", "infer"), ("upper", "predict"), ("add_sub", "predict"))
+
+
+def test_snippets_run(gateway: Gateway, tmp_path: Path) -> None:
+    """What is copied from the page is a program, and answers what the page shows."""
+    told: dict[str, str] = {}
+
+    async def steps(browser: Browser) -> None:
+        await browser.click(f"{PANEL} > summary")
+        await browser.value(f"!!document.querySelector('{PANEL} .curl')")
+        names = await browser.value(
+            f"[...document.querySelectorAll('{PANEL} [data-language]')].filter(e => !e.hidden).map(e => e.innerText)"
+        )
+        assert set(names) == {"curl", "requests", "tritonclient", "grpcio", "JavaScript", "Go", "grpcurl"}
+        for name in names:
+            await browser.click(f"{PANEL} [data-language='{name}']")
+            told[name] = await browser.value(f"document.querySelector('{PANEL} .curl').textContent")
+
+        for model, kind in (("half_plus_three", "classify"), ("half_plus_three", "regress"), ("add_sub", "predict")):
+            panel = f"[data-model={model}]"
+            await browser.click(f"{panel} > summary")
+            await browser.value(f"!!document.querySelector('{panel} [data-kind={kind}]')")
+            await browser.click(f"{panel} [data-kind={kind}]")
+            await browser.click(f"{panel} [data-language=tensorflow-serving-api]")
+            written = await browser.value(f"document.querySelector('{panel} .curl').textContent")
+            assert {"classify": "stub.Classify(", "regress": "stub.Regress(", "predict": "stub.Predict("}[
+                kind
+            ] in written
+            compile(written, f"{model} {kind}", "exec")
+            await browser.click(f"{panel} > summary")
+        for model, kind in (
+            ("countdown", "streaming"),
+            ("running_sum", "infer"),
+            ("upper", "predict"),
+            ("add_sub", "predict"),
+        ):
+            panel = f"[data-model={model}]"
+            await browser.click(f"{panel} > summary")
+            await browser.value(f"!!document.querySelector('{panel} [data-kind={kind}]')")
+            await browser.click(f"{panel} [data-kind={kind}]")
+            await browser.click(f"{panel} [data-language=grpcio]")
+            told[f"{model} {kind}"] = await browser.value(f"document.querySelector('{panel} .curl').textContent")
+            await browser.click(f"{panel} > summary")
+
+    in_browser(gateway, tmp_path / "profile", steps)
+    for name in map(" ".join, GRPC_CALLS):
+        ran = subprocess.run([*SHELLS["grpcio"], told[name]], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, (name, told[name], ran.stderr)
+    for name, shell in SHELLS.items():
+        ran = subprocess.run([*shell, told[name]], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, (name, ran.stderr)
+        assert ("raw_output_contents" if name == "grpcio" else "2.5") in ran.stdout, (name, ran.stdout)
+
+
 def test_a_body_can_be_changed_and_its_refusal_is_shown(gateway: Gateway, tmp_path: Path) -> None:
     async def steps(browser: Browser) -> None:
         await browser.click(f"{PANEL} > summary")
-        await browser.click(f"{PANEL} [role=tab]:nth-child(2)")
+        await browser.value(f"!!document.querySelector('{PANEL} [data-kind=predict]')")
+        await browser.click(f"{PANEL} [data-kind=predict]")
         await browser.value(f"document.querySelector('{PANEL} textarea').select() || 1")
         await browser.click(f"{PANEL} textarea")
         await browser.value("document.activeElement.select() || 1")
@@ -183,8 +322,9 @@ async def everybodys_page(browser: Browser) -> None:
     await browser.value(f"{SHOWN} && document.querySelector('#sign').hidden")
     await browser.click(f"{PANEL} > summary")
     assert "$KEY" not in await text(browser, f"{PANEL} .curl")
-    for tab, why in enumerate(("credentials are required", "Credentials are required", "Credentials are required.")):
-        await browser.click(f"{PANEL} [role=tab]:nth-child({tab + 1})")
+    whys = ("credentials are required", "Credentials are required", "Credentials are required.")
+    for title, why in zip(ANSWERS, whys, strict=True):
+        await browser.click(f"{PANEL} [data-dialect='{title}']")
         await run_it(browser, 401)
         await is_asked(browser, why)
     await sign_in(browser, KEYS["alice"])
@@ -209,3 +349,34 @@ def test_who_is_not_known_signs_in(page: str, steps: Any, tmp_path: Path) -> Non
     with running(file) as gateway:
         asyncio.run(run(gateway.url))
         assert gateway.stop() == 0, gateway.said
+
+
+# ------------------------------------------------------------------------------------------------------- what is wrong
+
+
+LOOKS = {"light": (1280, False, False), "dark": (1280, True, False), "phone": (390, False, True)}
+
+
+def test_every_fault_is_told_in_words_on_every_screen(tmp_path: Path) -> None:
+    """Light, dark and on a phone, where nothing has to be scrolled sideways."""
+
+    async def look(gateway: Gateway) -> None:
+        async with chromium(tmp_path / "profile") as browser:
+            for name, (width, dark, phone) in LOOKS.items():
+                await browser.look_like(width, 900, dark=dark, phone=phone)
+                await browser.go(gateway.url)
+                told = "document.querySelector('#problems').innerText"
+                for fault, words in FAULTS.items():
+                    await asyncio.to_thread(make_errors, gateway)  # each time: they are told while they are fresh
+                    assert await browser.value(f"{told}.includes({json.dumps(words)})"), (name, fault)
+                assert await browser.value("document.querySelector('#state').classList.contains('bad')")
+                assert await browser.value("document.documentElement.scrollWidth <= innerWidth"), name
+                back = await browser.value(
+                    "getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).map(Number)"
+                )
+                assert (sum(back) < 3 * 60) == dark
+                await browser.value("document.querySelector('#lists').innerText.includes('Callers')")
+            assert browser.complaints == []
+
+    with faulty(tmp_path) as gateway:
+        asyncio.run(look(gateway))

@@ -1,0 +1,1 @@
+from tests.system.page_world import *
