@@ -13,6 +13,7 @@ from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.memory import Regions
 from tensorgate.gateway.contract.metrics import CacheUsage, EngineStatistics
 from tensorgate.gateway.contract.questions import (
+    IndexEntry,
     KnownVersions,
     LoadModel,
     ModelActivities,
@@ -55,7 +56,7 @@ class LocalEngine:
         """`servers` are others, whose models are served here."""
         self.gather: Callable[[], Awaitable[None]] | None = None
         """Has others tell what they have counted of these models, before anybody is told."""
-        self._servers = servers if servers is not None and servers.is_open else None
+        self._servers = servers
         self._repository = repository
         self._router = router
         self._tracing = tracing or RequestTracing()
@@ -74,9 +75,9 @@ class LocalEngine:
             ModelConfigurations: self._model_configurations,
             ModelActivities: self._model_activities,
             KnownVersions: lambda question: repository.known(),
-            RepositoryIndex: lambda question: repository.index(question.ready_only),
-            LoadModel: lambda question: repository.load(question.name, question.configuration, question.files),
-            UnloadModel: lambda question: repository.unload(question.name, question.dependents),
+            RepositoryIndex: self._repository_index,
+            LoadModel: self._load,
+            UnloadModel: self._unload,
             ReloadModels: lambda question: repository.reload(question.models),
             ModelStatistics: self._gathered_statistics,
             TraceSettings: self._trace_settings,
@@ -88,7 +89,7 @@ class LocalEngine:
     @property
     def discovers(self) -> bool:
         """See contract.engine.Engine."""
-        return self._servers is not None
+        return self._servers is not None and self._servers.is_open
 
     async def discover(self, name: str) -> bool:
         """See contract.engine.Engine."""
@@ -111,6 +112,23 @@ class LocalEngine:
             CacheUsage(cache.nbytes, cache.max_bytes, cache.entries, cache.evictions),
             self._router.usage(),
         )
+
+    async def _repository_index(self, question: RepositoryIndex) -> tuple[IndexEntry, ...]:
+        """What other servers could load is here, too, where callers may have them load it."""
+        entries = await self._repository.index(question.ready_only)
+        if self._servers is None or question.ready_only:
+            return entries
+        known = {entry.name for entry in entries}
+        more = [entry for entry in await self._servers.index() if entry.name not in known]
+        return tuple(sorted((*entries, *more), key=lambda entry: entry.name)) if more else entries
+
+    async def _load(self, question: LoadModel) -> None:
+        if self._servers is None or not await self._repository.control_upstream(self._servers, question):
+            await self._repository.load(question.name, question.configuration, question.files)
+
+    async def _unload(self, question: UnloadModel) -> None:
+        if self._servers is None or not await self._repository.control_upstream(self._servers, question):
+            await self._repository.unload(question.name, question.dependents)
 
     def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
         ref = question.ref

@@ -5,7 +5,7 @@ Contract: grps v1.1.0; the gRPC client shares what is not JSON.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Code, EncodingFailed, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array, Tensors
-from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 _ROOT: Final = "/grps/v1"
 _HEADERS: Final = {"Content-Type": "application/json"}
@@ -33,27 +33,11 @@ _CODES: Final = {
 """The protocol's own; it says 500 of whatever else goes wrong."""
 
 
-class GrpsClient(ABC):
+class GrpsClient(Client):
     """What the `Client` of grps servers is over both transports: the protocol does not describe a model's tensors."""
 
     streams: Final = "server"
-    stateful: Final = False
     platform: Final = "grps"
-
-    def listing(self) -> Ask | None:
-        return None
-
-    def listed(self, reply: Reply) -> None:
-        return None
-
-    def available(self, reply: Reply) -> tuple[int, ...]:
-        return ()
-
-    def questions(self) -> Sequence[Ask]:
-        return ()
-
-    def description(self, replies: Sequence[Reply]) -> Description:
-        return Description()
 
     @abstractmethod
     def decode(self, reply: Reply, description: Description) -> InferResponse: ...

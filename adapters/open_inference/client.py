@@ -7,12 +7,13 @@ Protocol; Triton's extensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 import orjson
+import pybase64
 
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.texts import array_of
@@ -24,24 +25,22 @@ from tensorgate.adapters.upstream import broken, http_failure, json_object, whol
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array, ParameterValue, Tensors, TensorSpec
-from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 _BINARY: Final = {"binary_data": True}
 _ANSWER: Final = "inference response"
 _MISSING: Final = frozenset({404, 405, 501})
 
 
-def by_model(index: Iterable[tuple[str, str]]) -> dict[str, tuple[int, ...]]:
-    """The names of a repository's index and the versions that are numbers."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name, version in index:
-        number = (int(version),) if version.isascii() and version.isdecimal() else ()
-        found[name] = (*found.get(name, ()), *number)
-    return found
+def index_entry(name: str, version: str, state: str, reason: str) -> IndexEntry:
+    """A line of a repository's index."""
+    number = int(version) if version.isascii() and version.isdecimal() else None
+    return IndexEntry(name, number, state, reason)
 
 
-class V2HttpClient:
+class V2HttpClient(Client):
     """The `Client` of V2 servers over HTTP."""
 
     transport: Final = "http"
@@ -59,21 +58,34 @@ class V2HttpClient:
     def is_ready(self, reply: Reply) -> bool:
         return reply.http_status == 200
 
-    def listing(self) -> Ask | None:
-        return Ask("/v2/repository/index", (b'{"ready": true}',), headers={"Content-Type": "application/json"})
+    def listing(self, *, ready_only: bool) -> Ask | None:
+        body = b'{"ready": true}' if ready_only else b"{}"
+        return Ask("/v2/repository/index", (body,), headers={"Content-Type": "application/json"})
 
-    def listed(self, reply: Reply) -> Mapping[str, tuple[int, ...]] | None:
+    def listed(self, reply: Reply) -> tuple[IndexEntry, ...] | None:
         if reply.http_status in _MISSING:
             return None
         if reply.http_status != 200:
             raise http_failure(reply)
         try:
-            return by_model((str(each["name"]), str(each.get("version", ""))) for each in orjson.loads(whole(reply)))
+            return tuple([_entry(**each) for each in orjson.loads(whole(reply))])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise broken("repository index") from None
 
-    def available(self, reply: Reply) -> tuple[int, ...]:
-        return ()
+    def control(self, question: LoadModel | UnloadModel) -> tuple[Ask, Callable[[Reply], None]]:
+        path = f"/v2/repository/models/{quote(question.name, safe='')}"
+        if isinstance(question, UnloadModel):
+            parameters: dict[str, Any] = {"unload_dependents": True} if question.dependents else {}
+            path += "/unload"
+        else:
+            parameters = {
+                f"file:{name}": pybase64.b64encode(content).decode() for name, content in question.files.items()
+            }
+            if question.configuration is not None:
+                parameters["config"] = question.configuration
+            path += "/load"
+        body = orjson.dumps({"parameters": parameters} if parameters else {})
+        return Ask(path, (body,), headers={"Content-Type": "application/json"}), _check_done
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(self._path, method="GET"), Ask(f"{self._path}/config", method="GET"))
@@ -179,6 +191,15 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: memoryview
         return raw.numbers_of(data, dtype, shape, count)
     except GatewayError as error:
         raise ModelFailed(f"the upstream server's output '{name}' is not what it says: {error}") from None
+
+
+def _entry(name: Any, version: Any = "", state: Any = "", reason: Any = "", **others: Any) -> IndexEntry:
+    return index_entry(str(name), str(version), str(state), str(reason))
+
+
+def _check_done(reply: Reply) -> None:
+    if reply.http_status != 200:
+        raise http_failure(reply)
 
 
 def _json(reply: Reply) -> Any:

@@ -7,13 +7,13 @@ their kind is not lost, and for a word after the last answer. Source: the Open I
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.adapters.open_inference.client import by_model, parameters_of, spec_of, tensor_of
+from tensorgate.adapters.open_inference.client import index_entry, parameters_of, spec_of, tensor_of
 from tensorgate.adapters.open_inference.proto_inputs import CONTENTS
 from tensorgate.adapters.open_inference.proto_message import RAW_INPUTS
 from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
@@ -25,8 +25,9 @@ from tensorgate.adapters.upstream import broken, failure, parsed, whole
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Code, InvalidArgument, ModelFailed
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, ParameterValue, Tensors
-from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _REQUEST: Final = message("inference.ModelInferRequest")
@@ -44,7 +45,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 _UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})
 
 
-class V2GrpcClient:
+class V2GrpcClient(Client):
     """The `Client` of V2 servers over gRPC."""
 
     transport: Final = "grpc"
@@ -65,18 +66,32 @@ class V2GrpcClient:
             return False
         return bool(parse("inference.ModelReadyResponse", whole(reply)).ready)
 
-    def listing(self) -> Ask | None:
-        body = message("inference.RepositoryIndexRequest")(ready=True).SerializeToString()
+    def listing(self, *, ready_only: bool) -> Ask | None:
+        body = message("inference.RepositoryIndexRequest")(ready=ready_only).SerializeToString()
         return Ask(f"{_SERVICE}RepositoryIndex", (body,))
 
-    def listed(self, reply: Reply) -> Mapping[str, tuple[int, ...]] | None:
+    def listed(self, reply: Reply) -> tuple[IndexEntry, ...] | None:
         if reply.grpc_code is Code.UNIMPLEMENTED:
             return None
         index = parsed("inference.RepositoryIndexResponse", reply)
-        return by_model((each.name, each.version) for each in index.models)
+        return tuple([index_entry(each.name, each.version, each.state, each.reason) for each in index.models])
 
-    def available(self, reply: Reply) -> tuple[int, ...]:
-        return ()
+    def control(self, question: LoadModel | UnloadModel) -> tuple[Ask, Callable[[Reply], None]]:
+        method = "RepositoryModelUnload" if isinstance(question, UnloadModel) else "RepositoryModelLoad"
+        asked = message(f"inference.{method}Request")(model_name=question.name)
+        if isinstance(question, UnloadModel):
+            if question.dependents:
+                asked.parameters["unload_dependents"].bool_param = True
+        else:
+            for name, content in question.files.items():
+                asked.parameters[f"file:{name}"].bytes_param = bytes(content)
+            if question.configuration is not None:
+                asked.parameters["config"].string_param = question.configuration
+
+        def check_done(reply: Reply) -> None:
+            parsed(f"inference.{method}Response", reply)
+
+        return Ask(f"{_SERVICE}{method}", (asked.SerializeToString(),)), check_done
 
     def questions(self) -> Sequence[Ask]:
         return (self._about("ModelMetadata"), self._about("ModelConfig"))

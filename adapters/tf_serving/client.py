@@ -24,17 +24,16 @@ from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed, ModelFailed, SignatureNotFound
 from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, Array, Tensors, TensorSpec
-from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
-class TfsHttpClient:
+class TfsHttpClient(Client):
     """The `Client` of TensorFlow Serving over REST."""
 
     transport: Final = "http"
     streams: Final = "no"
-    stateful: Final = False
     platform: Final = "tf_serving"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -50,12 +49,6 @@ class TfsHttpClient:
 
     def is_ready(self, reply: Reply) -> bool:
         return reply.http_status == 200 and bool(self.available(reply))
-
-    def listing(self) -> Ask | None:
-        return None
-
-    def listed(self, reply: Reply) -> None:
-        return None
 
     def available(self, reply: Reply) -> tuple[int, ...]:
         try:

@@ -22,7 +22,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import DATATYPES, DEFAULT_SIGNATURE, NOTHING, Array, Tensors, TensorSpec
-from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 _PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
 _METADATA: Final = "/tensorflow.serving.PredictionService/GetModelMetadata"
@@ -36,12 +36,11 @@ _VALUE: Final = b"\x12"
 _SMALL_BYTES: Final = 1 << 10 if is_taken("message_cuts") else 1 << 62
 
 
-class TfsGrpcClient:
+class TfsGrpcClient(Client):
     """The `Client` of TensorFlow Serving over gRPC."""
 
     transport: Final = "grpc"
     streams: Final = "no"
-    stateful: Final = False
     platform: Final = "tf_serving"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -64,12 +63,6 @@ class TfsGrpcClient:
 
     def is_ready(self, reply: Reply) -> bool:
         return not reply.grpc_code and bool(self.available(reply))
-
-    def listing(self) -> Ask | None:
-        return None
-
-    def listed(self, reply: Reply) -> None:
-        return None
 
     def available(self, reply: Reply) -> tuple[int, ...]:
         status = parsed("tensorflow.serving.GetModelStatusResponse", reply)

@@ -144,6 +144,11 @@ class ModelServerOptions(ServerOptions):
     models: Literal["all"] | tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         "all", description="Which of them: all, also those that it gets later, or these."
     )
+    control: bool = Field(
+        False,
+        description="Whether calls that load or unload one of its models are passed on to it (Open Inference). Who may "
+        "do so here is a matter of `admin`.",
+    )
     refresh_seconds: float = Field(
         10,
         gt=0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,12 +11,14 @@ from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.http_connection import HttpConnection
 from tensorgate.backends.remote.options import ModelServerOptions, access_of
 from tensorgate.gateway.contract.call import Reply
-from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, Unavailable
+from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, ModelControlOff, Unavailable
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.upstream import Ask, Client, Clients, UpstreamModel
 
 _WITHIN_S: Final = 2.0
 """How long a question may take."""
 _MAX_BYTES: Final = 16 << 20
+_UNREACHABLE: Final = "the upstream server cannot be reached"
 _MAX_VERSIONS: Final = 32
 """Each is probed by itself, so no more of a model are served in other dialects than the server's own."""
 
@@ -42,23 +44,41 @@ class RemoteServer:
     def refresh_seconds(self) -> float:
         return self._options.refresh_seconds
 
+    @property
+    def controlled(self) -> bool:
+        return self._options.control
+
     def versions(self, model: str) -> tuple[int, ...]:
         return self._versions.get(model, ())
 
     def entry(self, model: str) -> Mapping[str, Any]:
-        told = self._options.model_dump(mode="json", exclude_unset=True, exclude={"models", "refresh_seconds"})
+        told = self._options.model_dump(
+            mode="json", exclude_unset=True, exclude={"models", "refresh_seconds", "control"}
+        )
         if versions := self.versions(model):
             told["versions"] = versions
         return {"backend": "remote", "upstream": told}
 
     async def listed(self) -> tuple[str, ...] | None:
-        client = self._client("")
-        question = client.listing()
-        found = None if question is None else client.listed(await self._ask(question))
+        found = await self._listing(ready_only=True)
         if found is None:
             return None
-        self._versions = {name: _latest(versions) for name, versions in found.items()}
-        return (*found,)
+        versions: dict[str, tuple[int, ...]] = {}
+        for each in found:
+            if each.state not in ("", "READY"):
+                continue
+            number = () if each.version is None else (each.version,)
+            versions[each.name] = versions.get(each.name, ()) + number
+        self._versions = {name: _latest(numbers) for name, numbers in versions.items()}
+        return (*versions,)
+
+    async def index(self) -> tuple[IndexEntry, ...]:
+        return await self._listing(ready_only=False) or ()
+
+    async def _listing(self, *, ready_only: bool) -> tuple[IndexEntry, ...] | None:
+        client = self._client("")
+        question = client.listing(ready_only=ready_only)
+        return None if question is None else client.listed(await self._ask(question))
 
     async def has(self, model: str) -> bool:
         client = self._client(model)
@@ -71,6 +91,21 @@ class RemoteServer:
             return False
         return is_ready
 
+    async def control(self, question: LoadModel | UnloadModel) -> None:
+        """Every address is asked, one after the other: all of them are to serve the same."""
+        found = self._client(question.name).control(question)
+        if found is None:
+            raise ModelControlOff
+        ask, check = found
+        seconds = self._options.timeout_ms / 1000 or None
+        for connection in self._connected():
+            try:
+                reply = await connection.call(ask, seconds)
+            except (NotReached, ConnectionLost):
+                raise Unavailable(_UNREACHABLE, ErrorReason.UPSTREAM) from None
+            check(reply)
+        self._versions.pop(question.name, None)
+
     async def close(self) -> None:
         for connection in self._connections:
             await connection.close()
@@ -80,6 +115,14 @@ class RemoteServer:
 
     async def _ask(self, question: Ask) -> Reply:
         """The first address that can be reached answers. Raises Unavailable."""
+        for connection in self._connected():
+            try:
+                return await connection.call(question, _WITHIN_S)
+            except (NotReached, ConnectionLost):
+                continue
+        raise Unavailable(_UNREACHABLE, ErrorReason.UPSTREAM)
+
+    def _connected(self) -> Sequence[UpstreamConnection]:
         if not self._connections:
             options = self._options
             made: type[GrpcConnection | HttpConnection] = (
@@ -87,12 +130,7 @@ class RemoteServer:
             )
             connect = partial(made, max_bytes=_MAX_BYTES, access=access_of(options))
             self._connections = [connect(address) for address in options.addresses]
-        for connection in self._connections:
-            try:
-                return await connection.call(question, _WITHIN_S)
-            except (NotReached, ConnectionLost):
-                continue
-        raise Unavailable("the upstream server cannot be reached", ErrorReason.UPSTREAM)
+        return self._connections
 
 
 def _latest(versions: tuple[int, ...]) -> tuple[int, ...]:

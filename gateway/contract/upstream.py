@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.tensor import NOTHING, Tensors, TensorSpec
 
 
@@ -63,7 +64,7 @@ class Description:
 
 class Client(Protocol):
     """The client half of a dialect on one transport, for one model. It is as pure as a dialect: backends.remote owns
-    the connections.
+    the connections. What a protocol has no word for, its client inherits.
     """
 
     @property
@@ -77,7 +78,7 @@ class Client(Protocol):
     @property
     def stateful(self) -> bool:
         """Whether calls may belong together, so that one of several servers has to get them all."""
-        ...
+        return False
 
     @property
     def platform(self) -> str:
@@ -92,27 +93,31 @@ class Client(Protocol):
         """Reads the answer to a probe."""
         ...
 
-    def listing(self) -> Ask | None:
-        """Asks the server for the names of all its models; None where the protocol has no word for that."""
-        ...
+    def listing(self, *, ready_only: bool) -> Ask | None:
+        """Asks the server for all its models, or those that are ready."""
+        return None
 
-    def listed(self, reply: Reply) -> Mapping[str, tuple[int, ...]] | None:
-        """Reads the answer to `listing`: the models that are ready, with their versions, as far as it says these. None
-        where the server does not know the question. Raises GatewayError.
+    def listed(self, reply: Reply) -> tuple[IndexEntry, ...] | None:
+        """Reads the answer to `listing`: a model's versions, as far as it says these. None where the server does not
+        know the question. Raises GatewayError.
         """
-        ...
+        return None
+
+    def control(self, question: LoadModel | UnloadModel) -> tuple[Ask, Callable[[Reply], None]] | None:
+        """Asks the server to load or unload a model, beside what reads the answer and raises GatewayError."""
+        return None
 
     def available(self, reply: Reply) -> tuple[int, ...]:
         """Reads the answer to a probe: the versions that are ready, as far as it says these. Raises GatewayError."""
-        ...
+        return ()
 
     def questions(self) -> Sequence[Ask]:
         """What to ask for the model's specifications; empty where the protocol has no word for them."""
-        ...
+        return ()
 
     def description(self, replies: Sequence[Reply]) -> Description:
         """Reads the answers to `questions`. Raises GatewayError."""
-        ...
+        return Description()
 
     def encode(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
@@ -145,6 +150,11 @@ class ModelServer(Protocol):
         """How often it is asked which models it has."""
         ...
 
+    @property
+    def controlled(self) -> bool:
+        """Whether it loads and unloads its models when callers here say so."""
+        ...
+
     def versions(self, model: str) -> tuple[int, ...]:
         """The versions that the model had when the server was last asked; none where it does not say. In any thread."""
         ...
@@ -153,12 +163,20 @@ class ModelServer(Protocol):
         """What the YAML would say of one of its models."""
         ...
 
+    async def index(self) -> tuple[IndexEntry, ...]:
+        """All models, ready or not; none where it does not say. Raises Unavailable."""
+        ...
+
     async def listed(self) -> tuple[str, ...] | None:
         """The models that are ready there; None where it does not say. Raises Unavailable."""
         ...
 
     async def has(self, model: str) -> bool:
         """Whether this model is ready there. Raises Unavailable."""
+        ...
+
+    async def control(self, question: LoadModel | UnloadModel) -> None:
+        """Have it load or unload a model. Raises GatewayError: what it said instead, or that it cannot be asked."""
         ...
 
     async def close(self) -> None:

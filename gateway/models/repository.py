@@ -26,7 +26,7 @@ from tensorgate.gateway.contract.errors import (
     Reason,
     ReloadFailed,
 )
-from tensorgate.gateway.contract.questions import IndexEntry, VersionStatus, WantedModel
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel, VersionStatus, WantedModel
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.models.catalog import Catalog
 from tensorgate.gateway.models.changes import CatalogDiff, catalog_diff, differs
@@ -133,6 +133,31 @@ class Repository(LoadedModels):
         """
         self._check_open(name)
         await self._shielded(self._unload_tree(name, dependents, {name}))
+
+    async def control_upstream(self, servers: ServerCatalog, question: LoadModel | UnloadModel) -> bool:
+        """Have the server of a model load or unload it, and do so here -> whether there is such a server.
+
+        Raises GatewayError: what the server said instead, or LoadFailed for a model that cannot be served here.
+        """
+        name = question.name
+        if not servers.controls(name) or not await asyncio.to_thread(self._is_of, servers, name):
+            return False
+        await servers.control(question)
+        if isinstance(question, UnloadModel):
+            await self._shielded(self._unload_tree(name, False, {name}))
+        elif await servers.find(name):
+            await self._shielded(self._load_tree(name, None, NOTHING, {name}))
+        await self.follow(servers, _log_report)
+        return True
+
+    def _is_of(self, servers: ServerCatalog, name: str) -> bool:
+        """Whether a model is one of those servers', or nobody's that is known."""
+        try:
+            return self._catalog.read(name) == servers.read(name)
+        except ModelNotFound:
+            return name not in self._catalog.names()
+        except (ValueError, OSError):
+            return False
 
     def _check_open(self, name: str) -> None:
         if self._control.mode != "explicit":
@@ -346,7 +371,10 @@ class Repository(LoadedModels):
         await servers.refresh()
         if self._control.mode == "explicit" and EVERYTHING not in self._control.load:
             return []
+        came = set(servers.names()).difference(before).intersection(self._states)
+        back = [state for name in came if not (state := self._states[name]).wanted and not state.lock.locked()]
         work = [self.admit(name, report) for name in servers.names() if name not in self._states]
+        work += [self._spawn(self._reconcile(state, report)) for state in back]
         left = set(before).difference(servers.names())
         if left:
             known = await asyncio.to_thread(self._catalog.names)

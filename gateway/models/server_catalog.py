@@ -18,6 +18,7 @@ from typing import Final
 from tensorgate.gateway.config import ModelConfig
 from tensorgate.gateway.config.values import NAME
 from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.upstream import ModelServer
 from tensorgate.gateway.models.catalog import Validate
 
@@ -84,6 +85,7 @@ class ServerCatalog:
             if found is not None:
                 kept = {name: each for name, each in self._listed.items() if each is not server}
                 self._listed = {**dict.fromkeys(found, server), **kept}
+                self._asked_for = {name: each for name, each in self._asked_for.items() if name not in self._listed}
         for name, server in [*self._asked_for.items()]:
             with contextlib.suppress(GatewayError):
                 await server.has(name)
@@ -123,6 +125,46 @@ class ServerCatalog:
             del self._unknown[next(iter(self._unknown))]
         self._unknown[name] = time.monotonic() + self.refresh_seconds
         return False
+
+    async def index(self) -> tuple[IndexEntry, ...]:
+        """Every model, ready or not, of the servers that load models when callers here say so; nothing of one that
+        does not say.
+        """
+        found: list[IndexEntry] = []
+        for label, server in self._servers.items():
+            if server.controlled and server.names is None:
+                try:
+                    found += await server.index()
+                except GatewayError as error:
+                    log.debug("upstream %s does not say which models it has: %s", label, error)
+        return tuple(found)
+
+    def controls(self, name: str) -> bool:
+        """Whether a server loads and unloads this model, or may have one of that name, and has callers say so."""
+        return any(self._controlling(name))
+
+    async def control(self, question: LoadModel | UnloadModel) -> None:
+        """Have the server of a model load or unload it, of one that is not known yet the first server that can. What it
+        has then is not asked. Raises GatewayError.
+        """
+        failed: GatewayError | None = None
+        for server in self._controlling(question.name):
+            try:
+                await server.control(question)
+            except GatewayError as error:
+                failed = failed or error
+                continue
+            self._unknown.pop(question.name, None)
+            if isinstance(question, UnloadModel):
+                self._asked_for.pop(question.name, None)
+            return
+        if failed is not None:
+            raise failed
+
+    def _controlling(self, name: str) -> list[ModelServer]:
+        known = self._listed.get(name) or self._asked_for.get(name)
+        candidates = [each for each in self._servers.values() if each.names is None] if known is None else [known]
+        return [server for server in candidates if server.controlled]
 
     async def close(self) -> None:
         """Give back connections."""

@@ -15,6 +15,7 @@ from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, Sequence
 from tensorgate.gateway.contract.dialect import Dialect
 from tensorgate.gateway.contract.errors import Code, EncodingFailed, GatewayError, ModelFailed
+from tensorgate.gateway.contract.questions import IndexEntry
 from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
 from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
@@ -404,7 +405,8 @@ def v2_index(*models: tuple[str, str]) -> Any:
 def test_the_index_of_a_repository_tells_models_and_versions(transport: str) -> None:
     client = client_of(("open_inference", transport))
     index = v2_index(("a", "2"), ("b", ""), ("a", "10"), ("c", "latest"))[transport]
-    assert client.listed(index) == {"a": (2, 10), "b": (), "c": ()}
+    entries = [("a", 2), ("b", None), ("a", 10), ("c", None)]
+    assert client.listed(index) == tuple(IndexEntry(name, number, "READY") for name, number in entries)
     assert client.available(Reply(b"")) == ()
 
 

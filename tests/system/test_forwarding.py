@@ -472,3 +472,44 @@ def test_models_come_and_go_with_the_server(tmp_path: Path) -> None:
         wait_until(lambda: gateway.get("/v2/models/digits").status == 503)
         gone = {"error": "the upstream server cannot be reached"}  # at first a connection may still break
         wait_until(lambda: gateway.get("/v2/models/digits").json == gone)
+
+
+@pytest.mark.parametrize(("transport", "doors"), [("http", 1), ("grpc", 2)])
+def test_load_and_unload_are_passed_on_to_a_server_that_is_said_to_take_them(
+    tmp_path: Path, transport: str, doors: int
+) -> None:
+    (tmp_path / "up.yaml").write_text(demo_config({}, model_control={"mode": "explicit", "load": ["add_sub"]}))
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(tmp_path / "up.yaml"))
+        where = {"address": address(upstream, transport), "transport": transport, "other_address": []}
+        file = whole(upstream, tmp_path, dialect="open_inference", control=True, **where)
+        options, python = (("--doors", "2"), Path(sys.executable)) if doors > 1 else ((), None)
+        gateway = stack.enter_context(running(file, *options, python=python))
+
+        def control(name: str, what: str, body: Any = None) -> Answer:
+            return gateway.post(f"/v2/repository/models/{name}/{what}", {} if body is None else body)
+
+        def index(body: Any) -> list[Any]:
+            found: list[Any] = gateway.post("/v2/repository/index", body).json
+            return found
+
+        assert {"name": "digits"} in index({})
+        assert index({"ready": True}) == [{"name": "add_sub", "version": "1", "state": "READY"}]
+        assert seen(gateway.get("/v2/models/digits/ready")) == seen(upstream.get("/v2/models/digits/ready"))
+        for _ in range(2):  # what has been unloaded comes back
+            assert control("digits", "load").status == 200
+            assert gateway.get("/v2/models/digits/ready").status == 200
+            assert gateway.post("/v2/models/digits/infer", X_OF_4).status == 200
+            assert control("digits", "unload").status == 200
+            assert gateway.post("/v2/models/digits/infer", X_OF_4).status in (400, 404)
+            assert upstream.get("/v2/models/digits/ready").status != 200
+        told = upstream.post("/v2/repository/models/nothing/load", {})
+        here = control("nothing", "load")
+        assert (here.status, here.json) == (told.status, told.json)
+        wrong = {"parameters": {"config": '{"name": "digits", "backend": "what"}'}}
+        told, here = upstream.post("/v2/repository/models/digits/load", wrong), control("digits", "load", wrong)
+        assert told.status >= 400
+        assert (here.status, here.json) == (told.status, told.json)
+        upstream.process.send_signal(signal.SIGKILL)
+        upstream.process.wait(10)
+        assert control("digits", "load").status == 503
