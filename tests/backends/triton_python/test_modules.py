@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tensorgate.backends.triton_python import datatypes
+from tensorgate.backends.triton_python.metrics import collect
 from tensorgate.backends.triton_python.modules import ModelPackage
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.backends.triton_python.thread import ModelThread
@@ -160,7 +161,7 @@ def initialize(self, args):
     family = pb_utils.MetricFamily
     counter = family(name="cats_seen", description="Cats.", kind=family.COUNTER)
     self.cats = counter.Metric(labels={"model": "m", "colour": 'a "b"'})
-    assert counter.Metric(labels={"colour": 'a "b"', "model": "m"}) is self.cats
+    counter.Metric(labels={"colour": 'a "b"', "model": "m"}).increment(1)  # the same one
     self.dogs = family("dogs_total", "Dogs.", family.COUNTER).Metric()
     self.heat = family("heat", "Heat.", family.GAUGE).Metric(labels={"n": 1})
     self.sizes = family("sizes", "Sizes.", family.HISTOGRAM).Metric(labels={}, buckets=[1, 2.5])
@@ -189,16 +190,16 @@ async def test_what_a_model_counts_is_on_the_metrics_page(world: Any) -> None:
     world.model("m", COUNTS)
     await world.start()
     assert world.errors == {}
-    assert await world.y("m") == [1, 0.5, 2, 10]
+    assert await world.y("m") == [2, 0.5, 2, 10]
     text = world.app.metrics.render().decode()
     for line in (
-        'cats_seen{colour="a \\"b\\"",model="m"} 1.0',
+        'cats_seen{colour="a \\"b\\"",model="m"} 2.0',
         "# TYPE dogs_total counter",
         "dogs_total 0.5",
         "# TYPE heat gauge",
         'heat{n="1"} 2.0',
         "# TYPE sizes histogram",
-        'sizes_bucket{le="1.0"} 2.0',
+        'sizes_bucket{le="1"} 2.0',
         'sizes_bucket{le="2.5"} 3.0',
         'sizes_bucket{le="+Inf"} 4.0',
         "sizes_count 4.0",
@@ -206,6 +207,8 @@ async def test_what_a_model_counts_is_on_the_metrics_page(world: Any) -> None:
     ):
         assert f"\n{line}\n" in text
     assert b"cats_seen" not in MetricsCollector().render()
+    await world.app.repository.close()
+    assert "cats_seen" not in {family.name for family in collect()}
 
 
 # ------------------------------------------------------------------------------------------------------ datatypes
