@@ -3,6 +3,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 VENV := .venv
 CLIENTS := .venv-clients
 HEAVY := .venv-heavy
+MLSERVER := .venv-mlserver
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 CUDA := .venv-cuda12 .venv-cuda13
@@ -66,7 +67,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/. And where a variable names a checkout:
 # TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run.
-test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -119,7 +120,7 @@ locks: $(DIST)/.installed ## lock the newest versions of what images bring, to b
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -159,6 +160,12 @@ $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
 	@echo "installing KServe's clients, Docker Compose and a compiler of kernels into $(HEAVY) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(HEAVY)
 	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(MLSERVER)/.installed: tests/system/heavy/requirements-mlserver.txt | $(VENV)/bin/python
+	@echo "installing MLServer into $(MLSERVER) (a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(MLSERVER)
+	$(MLSERVER)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@
 
 $(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproject.toml $(HELPERS) | $(VENV)/bin/python

@@ -113,6 +113,8 @@ class FoundServer:
     models: Sequence[Any] = ()
     notes: Sequence[str] = ()
     """What could not be asked, and why."""
+    extensions: frozenset[str] | None = None
+    """Those that it says it has; None: it says nothing of them."""
 
 
 Finding = Generator[WireRequest, WireReply, FoundServer]

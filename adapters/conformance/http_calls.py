@@ -15,8 +15,12 @@ def get(path: str, *expectations: Expectation, method: str = "GET") -> Step:
 
 
 def post(path: str, body: bytes | Any, *expectations: Expectation, **headers: str) -> Step:
-    """A body over HTTP; what is not bytes is sent as JSON. Underscores of headers' names are hyphens."""
+    """A body over HTTP; what is not bytes is sent as JSON, and called so, for there are servers that read nothing else
+    as JSON. Underscores of headers' names are hyphens.
+    """
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    if data is not body and "content_type" not in map(str.lower, headers):
+        headers["Content_Type"] = "application/json"
     sent = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return WireRequest("http", path, (data,), headers=sent), expectations
 

@@ -21,10 +21,11 @@ from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
 from tensorgate.adapters.open_inference.inputs import elements_of
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
+from tensorgate.adapters.open_inference.response import json_text
 from tensorgate.adapters.upstream import broken, http_failure, json_object, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
-from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
+from tensorgate.gateway.contract.errors import EncodingFailed, GatewayError, ModelFailed
 from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array, ParameterValue, Tensors, TensorSpec
 from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
@@ -37,7 +38,12 @@ _MISSING: Final = frozenset({404, 405, 501})
 def index_entry(name: str, version: str, state: str, reason: str) -> IndexEntry:
     """A line of a repository's index."""
     number = int(version) if version.isascii() and version.isdecimal() else None
-    return IndexEntry(name, number, state, reason)
+    return IndexEntry(name, number, plain_state(state), reason)
+
+
+def plain_state(state: Any) -> str:
+    """READY and its like; MLServer writes State.READY over gRPC."""
+    return str(state or "").removeprefix("State.")
 
 
 class V2HttpClient(Client):
@@ -58,9 +64,11 @@ class V2HttpClient(Client):
     def is_ready(self, reply: Reply) -> bool:
         return reply.http_status == 200
 
-    def listing(self, *, ready_only: bool) -> Ask | None:
+    def listings(self, *, ready_only: bool) -> Sequence[Ask]:
+        """Triton's index, and KServe's list of what is ready."""
         body = b'{"ready": true}' if ready_only else b"{}"
-        return Ask("/v2/repository/index", (body,), headers={"Content-Type": "application/json"})
+        index = Ask("/v2/repository/index", (body,), headers={"Content-Type": "application/json"})
+        return index, Ask("/v2/models", method="GET")
 
     def listed(self, reply: Reply) -> tuple[IndexEntry, ...] | None:
         if reply.http_status in _MISSING:
@@ -68,7 +76,10 @@ class V2HttpClient(Client):
         if reply.http_status != 200:
             raise http_failure(reply)
         try:
-            return tuple([_entry(**each) for each in orjson.loads(whole(reply))])
+            found = orjson.loads(whole(reply))
+            if isinstance(found, dict):
+                return tuple([IndexEntry(name, state="READY") for name in map(str, found["models"])])
+            return tuple([_entry(**each) for each in found])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise broken("repository index") from None
 
@@ -88,10 +99,12 @@ class V2HttpClient(Client):
         return Ask(path, (body,), headers={"Content-Type": "application/json"}), _check_done
 
     def questions(self) -> Sequence[Ask]:
-        return (Ask(self._path, method="GET"), Ask(f"{self._path}/config", method="GET"))
+        return tuple([Ask(path, method="GET") for path in (self._path, f"{self._path}/config", "/v2")])
 
     def description(self, replies: Sequence[Reply]) -> Description:
-        """The second reply says what only Triton's kind has: optional inputs, decoupled models."""
+        """The second reply says what only Triton's kind has: optional inputs, decoupled models. The third says with an
+        empty list that a server has no extension, so that it takes no binary data: MLServer.
+        """
         metadata = _json(replies[0])
         optional: set[str] = set()
         decoupled = False
@@ -106,6 +119,7 @@ class V2HttpClient(Client):
                 ),
                 tuple([spec_of(i["name"], i["datatype"], i["shape"]) for i in metadata["outputs"]]),
                 decoupled,
+                binary=replies[2].http_status != 200 or _json(replies[2]).get("extensions") != [],
             )
         except (KeyError, TypeError):
             raise broken("model metadata") from None
@@ -115,30 +129,44 @@ class V2HttpClient(Client):
     ) -> Ask:
         if stream:
             return encode_generate(self._path, tensors, request, description)
+        if not description.binary:
+            return self._in_json(tensors, outputs, request)
         data = [raw.raw_of(array) for array in tensors.values()]
-        parameters = parameters_of(request)
-        document: dict[str, Any] = {
-            "inputs": [
-                {
-                    "name": name,
-                    "shape": array.shape,
-                    "datatype": DATATYPES[array.dtype],
-                    "parameters": {"binary_data_size": len(part)},
-                }
-                for (name, array), part in zip(tensors.items(), data, strict=True)
+        inputs = [
+            {**_head(name, array), "parameters": {"binary_data_size": len(part)}}
+            for (name, array), part in zip(tensors.items(), data, strict=True)
+        ]
+        document = self._document(inputs, outputs, request, binary=True)
+        headers = {HEADER_LENGTH: str(len(document)), "Content-Type": "application/octet-stream"}
+        return Ask(f"{self._path}/infer", [document, *data], headers=headers)
+
+    def _in_json(self, tensors: Tensors, outputs: Sequence[str], request: InferRequest) -> Ask:
+        try:
+            inputs = [
+                {**_head(name, array), "data": orjson.Fragment(b"".join(json_text(name, array)))}
+                for name, array in tensors.items()
             ]
-        }
+        except EncodingFailed:
+            raise EncodingFailed(
+                "an input is FP16, BF16 or BYTES that are no UTF-8, and the upstream server takes JSON alone"
+            ) from None
+        document = self._document(inputs, outputs, request, binary=False)
+        return Ask(f"{self._path}/infer", (document,), headers={"Content-Type": "application/json"})
+
+    def _document(
+        self, inputs: list[dict[str, Any]], outputs: Sequence[str], request: InferRequest, *, binary: bool
+    ) -> bytes:
+        parameters = parameters_of(request)
+        document: dict[str, Any] = {"inputs": inputs}
         if request.id:
             document["id"] = request.id
         if outputs:
-            document["outputs"] = [{"name": name, "parameters": _BINARY} for name in outputs]
-        else:
+            document["outputs"] = [{"name": name} | ({"parameters": _BINARY} if binary else {}) for name in outputs]
+        elif binary:
             parameters["binary_data_output"] = True
         if parameters:
             document["parameters"] = parameters
-        head = orjson.dumps(document)
-        headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
-        return Ask(f"{self._path}/infer", [head, *data], headers=headers)
+        return orjson.dumps(document)
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
         if reply.http_status != 200:
@@ -154,6 +182,10 @@ class V2HttpClient(Client):
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
         return decode_event(reply, description)
+
+
+def _head(name: str, array: Array) -> dict[str, Any]:
+    return {"name": name, "shape": array.shape, "datatype": DATATYPES[array.dtype]}
 
 
 def parameters_of(request: InferRequest) -> dict[str, ParameterValue]:

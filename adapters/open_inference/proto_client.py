@@ -66,9 +66,9 @@ class V2GrpcClient(Client):
             return False
         return bool(parse("inference.ModelReadyResponse", whole(reply)).ready)
 
-    def listing(self, *, ready_only: bool) -> Ask | None:
+    def listings(self, *, ready_only: bool) -> Sequence[Ask]:
         body = message("inference.RepositoryIndexRequest")(ready=ready_only).SerializeToString()
-        return Ask(f"{_SERVICE}RepositoryIndex", (body,))
+        return (Ask(f"{_SERVICE}RepositoryIndex", (body,)),)
 
     def listed(self, reply: Reply) -> tuple[IndexEntry, ...] | None:
         if reply.grpc_code is Code.UNIMPLEMENTED:
@@ -188,7 +188,7 @@ def _response(answer: Any, raw: Sequence[memoryview]) -> InferResponse:
     outputs = {}
     at = 0
     for item in answer.outputs:
-        if item.HasField("contents"):
+        if not raw and item.HasField("contents"):  # beside raw contents there may be empty ones, as MLServer has them
             outputs[item.name] = _typed(item)
             continue
         if at == len(raw):

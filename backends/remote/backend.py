@@ -89,7 +89,7 @@ class RemoteBackend(RequestBackend):
                 raise ValueError(f"a decoupled model cannot be asked in {upstream.dialect} over {upstream.transport}")
             self.max_batch_size = max_batch_size(source, self.inputs, self.outputs) if self.inputs else 0
             there = self._in.there(self.inputs), self._out.there(self.outputs)
-            self._description = Description(*there, self.decoupled)
+            self._description = Description(*there, self.decoupled, described.binary)
         except futures.CancelledError:  # the loop is about to end, and closes nothing any more
             raise
         except BaseException:
@@ -253,23 +253,31 @@ class RemoteBackend(RequestBackend):
 
     def _part(self, answer: Tensors) -> Tensors:
         """Outputs, checked; an answer of a stream may lack some. Raises ModelFailed."""
+        fitted = answer
         for name, array in answer.items():
             if (name, array.dtype, array.shape) not in self._fitting:
-                self._check(name, array)
-        return answer
+                fitted = {**fitted, name: self._fitted(name, array)}
+        return fitted
 
-    def _check(self, name: str, array: Array) -> None:
-        """What has been found to fit is remembered: shapes come again."""
+    def _fitted(self, name: str, array: Array) -> Array:
+        """An output in the shape that is declared, but for dimensions of one behind it: MLServer declares a vector and
+        answers a column. What fits as it is is remembered: shapes come again. Raises ModelFailed.
+        """
         spec = self._specs.get(name)
-        if spec is None or array.dtype != spec.dtype or not spec.accepts(array.shape):
+        rank = array.ndim if spec is None or spec.shape is None else len(spec.shape)
+        shape = array.shape[:rank] if set(array.shape[rank:]) == {1} else array.shape
+        if spec is None or array.dtype != spec.dtype or not spec.accepts(shape):
             described = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
             raise ModelFailed(
                 f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {described}",
                 ErrorReason.UPSTREAM,
             )
+        if shape != array.shape:
+            return array.reshape(shape)
         if len(self._fitting) >= _REMEMBERED_SHAPES:
             self._fitting.clear()
         self._fitting.add((name, array.dtype, array.shape))
+        return array
 
 
 def _client(source: ModelSource, upstream: UpstreamOptions) -> Client:

@@ -26,6 +26,9 @@ from tensorgate.gateway.wire.http1_reply import BadReply, ReplyReader
 _IDLE_S: Final = 15.0
 """So long a connection is kept that nobody needs."""
 _SUCCESS: Final = 200
+_BROKEN_INSIDE: Final = 500
+"""Servers on Starlette, such as KServe's and MLServer's, close the connection behind an answer of this status without
+saying so in it: the next request would be lost."""
 _SMALL_BYTES: Final = 256 << 10
 """Smaller bodies leave in one write with their head."""
 _TIMEOUT_HEADER: Final = "x-request-timeout-ms"
@@ -166,6 +169,7 @@ class Http1Connection(asyncio.BufferedProtocol):
             reader is not None
             and reader.is_complete
             and reader.keeps_alive
+            and reader.status != _BROKEN_INSIDE
             and self._error is None
             and transport is not None
             and not transport.is_closing()

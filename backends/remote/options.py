@@ -8,7 +8,7 @@ import ssl
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_validator, model_validator
 
@@ -109,6 +109,14 @@ class ServerOptions(Options):
         """`address`, one or several."""
         return (self.address,) if isinstance(self.address, str) else self.address
 
+    @property
+    def other(self) -> Self | None:
+        """The same over the other transport; None where that has no address."""
+        if not self.other_address:
+            return None
+        transport = "http" if self.transport == "grpc" else "grpc"
+        return self.model_copy(update={"transport": transport, "address": self.other_address, "other_address": ()})
+
 
 class UpstreamOptions(ServerOptions):
     """The server that computes a model."""
@@ -128,14 +136,6 @@ class UpstreamOptions(ServerOptions):
         if self.versions and (self.version is not None or self.label is not None):
             raise ValueError("versions stand in place of a version or a label")
         return self
-
-    @property
-    def other(self) -> UpstreamOptions | None:
-        """The same over the other transport; None where that has no address."""
-        if not self.other_address:
-            return None
-        transport = "http" if self.transport == "grpc" else "grpc"
-        return self.model_copy(update={"transport": transport, "address": self.other_address, "other_address": ()})
 
 
 class ModelServerOptions(ServerOptions):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ _MAX_VERSIONS: Final = 32
 """Each is probed by itself, so no more of a model are served in other dialects than the server's own."""
 
 
-class RemoteServer:
-    """See contract.upstream.ModelServer."""
+class _Side:
+    """The server over one transport."""
 
     def __init__(self, options: ModelServerOptions, clients: Clients) -> None:
         make = clients(options.dialect, options.transport)
@@ -33,6 +33,51 @@ class RemoteServer:
         self._make = make
         self._options = options
         self._connections: list[UpstreamConnection] = []
+
+    def client(self, model: str) -> Client:
+        return self._make(UpstreamModel(model))
+
+    async def ask(self, question: Ask) -> Reply:
+        """The first address that can be reached answers. Raises Unavailable."""
+        for connection in self._connected():
+            try:
+                return await connection.call(question, _WITHIN_S)
+            except (NotReached, ConnectionLost):
+                continue
+        raise Unavailable(_UNREACHABLE, ErrorReason.UPSTREAM)
+
+    async def ask_all(self, question: Ask, seconds: float | None, check: Callable[[Reply], None]) -> None:
+        """Every address answers, one after the other. Raises Unavailable, and what `check` does."""
+        for connection in self._connected():
+            try:
+                reply = await connection.call(question, seconds)
+            except (NotReached, ConnectionLost):
+                raise Unavailable(_UNREACHABLE, ErrorReason.UPSTREAM) from None
+            check(reply)
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            await connection.close()
+
+    def _connected(self) -> Sequence[UpstreamConnection]:
+        if not self._connections:
+            options = self._options
+            made: type[GrpcConnection | HttpConnection] = (
+                GrpcConnection if options.transport == "grpc" else HttpConnection
+            )
+            connect = partial(made, max_bytes=_MAX_BYTES, access=access_of(options))
+            self._connections = [connect(address) for address in options.addresses]
+        return self._connections
+
+
+class RemoteServer:
+    """See contract.upstream.ModelServer."""
+
+    def __init__(self, options: ModelServerOptions, clients: Clients) -> None:
+        self._options = options
+        self._side = _Side(options, clients)
+        other = options.other
+        self._sides = (self._side,) if other is None else (self._side, _Side(other, clients))
         self._versions: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -76,13 +121,25 @@ class RemoteServer:
         return await self._listing(ready_only=False) or ()
 
     async def _listing(self, *, ready_only: bool) -> tuple[IndexEntry, ...] | None:
-        client = self._client("")
-        question = client.listing(ready_only=ready_only)
-        return None if question is None else client.listed(await self._ask(question))
+        """What the server says over either transport: KServe's has no word for it over gRPC."""
+        away: GatewayError | None = None
+        for side in self._sides:
+            client = side.client("")
+            for question in client.listings(ready_only=ready_only):
+                try:
+                    found = client.listed(await side.ask(question))
+                except Unavailable as error:
+                    away = error
+                    break
+                if found is not None:
+                    return found
+        if away is not None:
+            raise away
+        return None
 
     async def has(self, model: str) -> bool:
-        client = self._client(model)
-        reply = await self._ask(client.probe())
+        client = self._side.client(model)
+        reply = await self._side.ask(client.probe())
         try:
             is_ready = client.is_ready(reply)
             if is_ready:
@@ -92,45 +149,17 @@ class RemoteServer:
         return is_ready
 
     async def control(self, question: LoadModel | UnloadModel) -> None:
-        """Every address is asked, one after the other: all of them are to serve the same."""
-        found = self._client(question.name).control(question)
+        """Every address is asked: all of them are to serve the same."""
+        found = self._side.client(question.name).control(question)
         if found is None:
             raise ModelControlOff
         ask, check = found
-        seconds = self._options.timeout_ms / 1000 or None
-        for connection in self._connected():
-            try:
-                reply = await connection.call(ask, seconds)
-            except (NotReached, ConnectionLost):
-                raise Unavailable(_UNREACHABLE, ErrorReason.UPSTREAM) from None
-            check(reply)
+        await self._side.ask_all(ask, self._options.timeout_ms / 1000 or None, check)
         self._versions.pop(question.name, None)
 
     async def close(self) -> None:
-        for connection in self._connections:
-            await connection.close()
-
-    def _client(self, model: str) -> Client:
-        return self._make(UpstreamModel(model))
-
-    async def _ask(self, question: Ask) -> Reply:
-        """The first address that can be reached answers. Raises Unavailable."""
-        for connection in self._connected():
-            try:
-                return await connection.call(question, _WITHIN_S)
-            except (NotReached, ConnectionLost):
-                continue
-        raise Unavailable(_UNREACHABLE, ErrorReason.UPSTREAM)
-
-    def _connected(self) -> Sequence[UpstreamConnection]:
-        if not self._connections:
-            options = self._options
-            made: type[GrpcConnection | HttpConnection] = (
-                GrpcConnection if options.transport == "grpc" else HttpConnection
-            )
-            connect = partial(made, max_bytes=_MAX_BYTES, access=access_of(options))
-            self._connections = [connect(address) for address in options.addresses]
-        return self._connections
+        for side in self._sides:
+            await side.close()
 
 
 def _latest(versions: tuple[int, ...]) -> tuple[int, ...]:

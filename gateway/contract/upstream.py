@@ -60,6 +60,8 @@ class Description:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     decoupled: bool = False
+    binary: bool = True
+    """Whether the server takes tensors as bytes, where the protocol knows both them and text."""
 
 
 class Client(Protocol):
@@ -93,13 +95,13 @@ class Client(Protocol):
         """Reads the answer to a probe."""
         ...
 
-    def listing(self, *, ready_only: bool) -> Ask | None:
-        """Asks the server for all its models, or those that are ready."""
-        return None
+    def listings(self, *, ready_only: bool) -> Sequence[Ask]:
+        """Ask the server for all its models, or those that are ready: the first of these that it knows."""
+        return ()
 
     def listed(self, reply: Reply) -> tuple[IndexEntry, ...] | None:
-        """Reads the answer to `listing`: a model's versions, as far as it says these. None where the server does not
-        know the question. Raises GatewayError.
+        """Reads the answer to one of `listings`: a model's versions, as far as it says these. None where the server
+        does not know the question. Raises GatewayError.
         """
         return None
 

@@ -178,7 +178,7 @@ def test_specifications_are_read_from_metadata(
     replies = []
     for ask in client.questions():
         call, endpoint = received(ask, way)
-        if endpoint.method in ("config", "model_config"):  # servers of the bare protocol have none
+        if endpoint.method in ("config", "model_config", "server_metadata"):  # servers of the bare protocol have none
             replies.append(Reply(b"", 404, grpc_code=Code.UNIMPLEMENTED))
         else:
             replies.append(on_the_wire(endpoint.encode(view, endpoint.decode(call, make_resolve(view)))))
@@ -408,6 +408,48 @@ def test_the_index_of_a_repository_tells_models_and_versions(transport: str) -> 
     entries = [("a", 2), ("b", None), ("a", 10), ("c", None)]
     assert client.listed(index) == tuple(IndexEntry(name, number, "READY") for name, number in entries)
     assert client.available(Reply(b"")) == ()
+
+
+MLSERVER_STATE = message("inference.RepositoryIndexResponse")(models=[{"name": "a", "state": "State.READY"}])
+LISTINGS = [
+    ("http", Reply(b'{"models": ["a"]}')),  # KServe
+    ("grpc", Reply(MLSERVER_STATE.SerializeToString())),
+]
+
+
+@pytest.mark.parametrize(("transport", "reply"), LISTINGS)
+def test_what_other_servers_make_of_the_index_is_read(transport: str, reply: Reply) -> None:
+    client = client_of(("open_inference", transport))
+    assert client.listed(reply) == (IndexEntry("a", None, "READY"),)
+    assert client.listed(Reply(b"", 404, grpc_code=Code.UNIMPLEMENTED)) is None
+
+
+def test_empty_contents_beside_raw_ones_are_none() -> None:
+    """MLServer sends both."""
+    said = ANSWER(outputs=[{**TENSOR, "contents": {}}], raw_output_contents=[b"abcdefgh"])
+    answer = client_of(("open_inference", "grpc")).decode(Reply(said.SerializeToString()), Description())
+    assert answer.outputs["y"].tobytes() == b"abcdefgh"
+
+
+def test_a_server_without_extensions_is_asked_in_json(make_model: Callable[..., ModelView]) -> None:
+    client = client_of(("open_inference", "http"))
+    metadata = Reply(b'{"inputs": [], "outputs": []}')
+    replies = [metadata, Reply(b"", 404), Reply(b'{"name": "mlserver", "extensions": []}')]
+    description = client.description(replies)
+    assert not description.binary
+    assert client.description([*replies[:2], Reply(b'{"extensions": ["model_repository_extension"]}')]).binary
+    view = make_model("m", {"x": ("FP32", (-1,))}, {"y": ("FP32", (-1,))})
+    tensors = {"x": np.array([1.5, 2], np.float32), "s": np.array(["é".encode()], object)}
+    ask = client.encode(tensors, ("y",), InferRequest(view, {}, "7"), description, stream=False)
+    assert ask.headers == {"Content-Type": "application/json"}
+    inputs = [
+        {"name": "x", "shape": [2], "datatype": "FP32", "data": [1.5, 2.0]},
+        {"name": "s", "shape": [1], "datatype": "BYTES", "data": ["é"]},
+    ]
+    assert orjson.loads(b"".join(ask.body)) == {"inputs": inputs, "id": "7", "outputs": [{"name": "y"}]}
+    for array in (np.array([1], np.float16), np.array([b"\xff"], object)):
+        with pytest.raises(EncodingFailed, match="takes JSON alone"):
+            client.encode({"x": array}, (), InferRequest(view, {}), description, stream=False)
 
 
 def tfs_status(*versions: tuple[int, str]) -> Any:

@@ -1,4 +1,4 @@
-"""Write docs/conformance/: what this gateway, and a real Triton where there is one, answer to `tensorgate conform`."""
+"""Write docs/conformance/: what this gateway, and other servers that are here, answer to `tensorgate conform`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))  # where pytest fi
 
 from conform_servers import serving_classes, serving_repository
 from heavy_tools import TOOLS, triton
+from peer_servers import KSERVE, MLSERVER, kserve, mlserver
 from serving import HOST, ROOT, command
 
 FOLDER = ROOT / "docs/conformance"
@@ -53,6 +54,10 @@ def main() -> None:
         if (TOOLS / "pytriton").exists():
             with triton(folder / "models", folder / "triton.log") as (http, grpc):
                 rows.append(ask("triton", "v2", http, grpc, folder))
+        for name, program, serve in (("mlserver", MLSERVER, mlserver), ("kserve", KSERVE, kserve)):
+            if program.exists():
+                with serve(folder / name) as (http, grpc):
+                    rows.append(ask(name, "v2", http, grpc, folder))
     day = time.strftime("%Y-%m-%d", time.gmtime())
     head = "| server | dialect | passed | differ | differ, recommended | not offered | report |\n" + "|---" * 7 + "|\n"
     text = f"# What servers answer\n\nWritten by `make conformance` on {day}. [conform.md](../conform.md) says how.\n\n"

@@ -110,7 +110,11 @@ def server_cases() -> Iterator[ConformanceCase]:
         yield _case(f"unknown path {path}", "endpoints", get(path, HasStatus((404,))))
     yield _case("GET of predict", "endpoints", get(PREDICT, HasStatus((405,))), level=Level.RECOMMENDED)
     body = {"str_data": "hello"}
-    yield _case("no content type", "content types", post(PREDICT, body, *_failed(400, "No content type in headers.")))
+    yield _case(
+        "no content type",
+        "content types",
+        post(PREDICT, json.dumps(body).encode(), *_failed(400, "No content type in headers.")),
+    )
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a"):
         step = post(PREDICT, body, *_failed(400, "Unsupported content type."), Content_Type=kind)
         yield _case(f"content type {kind}", "content types", step)

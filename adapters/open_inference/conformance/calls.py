@@ -103,8 +103,8 @@ def binary_infer(model: str, tensors: Sequence[GivenTensor], more: Mapping[str, 
 def cut_infer(model: str, document: Mapping[str, Any], tail: bytes, *expected: Expectation) -> Step:
     """JSON and a tail, with the header that says where the cut is."""
     text = json.dumps(document).encode()
-    request = WireRequest("http", infer_path(model), (text + tail,), headers=((LENGTH_HEADER, str(len(text))),))
-    return request, expected
+    headers = (("Content-Type", "application/octet-stream"), (LENGTH_HEADER, str(len(text))))
+    return WireRequest("http", infer_path(model), (text + tail,), headers=headers), expected
 
 
 def infer_message(model: str, tensors: Sequence[GivenTensor] = (), *, raw: bool = True, **more: Any) -> Any:
@@ -165,7 +165,8 @@ def failed(code: int, contains: str = "", level: Level = Level.REQUIRED) -> tupl
 
 def answered(type_name: str, pattern: Any) -> tuple[Expectation, ...]:
     """A success over gRPC with one message."""
-    return HasCode((0,)), HasMessages(f"inference.{type_name}", (pattern,))
+    transform = in_raw_form if type_name == "ModelInferResponse" else plain_message
+    return HasCode((0,)), HasMessages(f"inference.{type_name}", (pattern,), transform=transform)
 
 
 def output(name: str, datatype: str, shape: Sequence[int], data: Any = None) -> dict[str, Any]:
@@ -184,9 +185,25 @@ def proto_output(name: str, datatype: str, shape: Sequence[int]) -> dict[str, An
     return {"name": name, "datatype": datatype, "shape": list(shape), "contents": ABSENT}
 
 
+def in_raw_form(reply: Any) -> dict[str, Any]:
+    """A ModelInferResponse as a plain value with raw contents: a server may send typed ones, and empty ones beside raw
+    contents, as MLServer does.
+    """
+    found = plain_message(reply)
+    for described, entry in zip(found["outputs"], reply.outputs, strict=True):
+        datatype = described["datatype"]
+        values = getattr(entry.contents, CONTENTS[datatype]) if datatype in CONTENTS else ()
+        if not reply.raw_output_contents and entry.HasField("contents"):
+            found["raw_output_contents"].append(packed(datatype, values))
+            del described["contents"]
+        elif not entry.contents.ByteSize():
+            described.pop("contents", None)
+    return found
+
+
 def by_output_name(reply: Any) -> dict[str, Any]:
     """A ModelInferResponse as a plain value whose outputs and raw contents are sorted by the outputs' names."""
-    found = plain_message(reply)
+    found = in_raw_form(reply)
     if len(found["outputs"]) == len(found["raw_output_contents"]):
         order = sorted(range(len(found["outputs"])), key=lambda index: found["outputs"][index]["name"])
         found |= {key: [found[key][index] for index in order] for key in ("outputs", "raw_output_contents")}

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from tensorgate.adapters.conformance.case import Finding, FoundServer, WireReply, WireRequest
 from tensorgate.adapters.conformance.http_calls import get, post
 from tensorgate.adapters.conformance.plain import plain_message
+from tensorgate.adapters.open_inference.client import plain_state
 from tensorgate.adapters.open_inference.conformance.calls import (
     FORMATS,
     GivenTensor,
@@ -27,6 +28,7 @@ MAX_MODELS = 24
 """More of those that are not known are left out."""
 MAX_ZEROS = 1 << 20
 """Elements of an input; larger ones are not sent."""
+_READY = ("READY", "")
 Asking = Generator[WireRequest, WireReply, Any]
 
 
@@ -64,7 +66,9 @@ def find(transports: Sequence[str], named: Sequence[str]) -> Finding:
         if facts.zeros is None and name in others:
             notes.append(f"{name}: takes no plain inference of zeros, so only its metadata was asked")
     name = f"{server.get('name', '')} {server.get('version', '')}".strip() if isinstance(server, dict) else ""
-    return FoundServer(name, models, notes)
+    extensions = server.get("extensions") if isinstance(server, dict) else None
+    told = frozenset(map(str, extensions)) if isinstance(extensions, list) else None
+    return FoundServer(name, models, notes, told)
 
 
 def _names(over_http: bool) -> Asking:
@@ -73,12 +77,12 @@ def _names(over_http: bool) -> Asking:
         index = yield from _message(*call("RepositoryIndex", b""), "RepositoryIndex")
         entries = index.get("models", [])
     else:
-        entries = yield from _json(*post("/v2/repository/index", b""))
+        entries = yield from _json(*post("/v2/repository/index", {}))  # MLServer wants a body
         if not isinstance(entries, list):
             listed = yield from _json(*get("/v2/models"))
             names = listed.get("models", []) if isinstance(listed, dict) else []
             return [name for name in names if isinstance(name, str)]
-    ready = [each["name"] for each in entries if isinstance(each, dict) and each.get("state") in ("READY", "")]
+    ready = [each["name"] for each in entries if isinstance(each, dict) and plain_state(each.get("state")) in _READY]
     return list(dict.fromkeys(ready))
 
 

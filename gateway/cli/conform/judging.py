@@ -96,7 +96,9 @@ def judge(
     for case in suite.cases(server, tuple(asked)):
         judged.append(judge_case(case, asked[case.transport]))
         on_case(judged[-1])
-    return JudgedServer(suite, server, addresses, list(_settled(judged)), time.monotonic() - begun, now)
+    return JudgedServer(
+        suite, server, addresses, list(_settled(judged, server.extensions)), time.monotonic() - begun, now
+    )
 
 
 def judge_case(case: ConformanceCase, client: WireClient) -> JudgedCase:
@@ -123,11 +125,19 @@ def _distinct(found: Sequence[ReplyDifference]) -> list[ReplyDifference]:
     return list(kept.values())
 
 
-def _settled(judged: Sequence[JudgedCase]) -> Iterator[JudgedCase]:
-    """An extension of which something passed is offered: what it refuses as if it were not there differs."""
+def _settled(judged: Sequence[JudgedCase], extensions: frozenset[str] | None) -> Iterator[JudgedCase]:
+    """An extension of which something passed is offered: what is refused as if it were not there differs. One of which
+    nothing passed is not offered, if it is not among those that the server says it has.
+    """
     passed: defaultdict[tuple[str, str], int] = defaultdict(int)
     for each in judged:
         passed[each.case.extension, each.case.transport] += each.verdict is Verdict.PASSED
     for each in judged:
-        offered = passed[each.case.extension, each.case.transport]
-        yield replace(each, verdict=Verdict.DIFFERS) if each.verdict is Verdict.NOT_OFFERED and offered else each
+        extension, verdict = each.case.extension, each.verdict
+        has_some = passed[extension, each.case.transport] > 0
+        unsaid = bool(extension) and extensions is not None and extension not in extensions
+        if verdict is Verdict.NOT_OFFERED and has_some:
+            verdict = Verdict.DIFFERS
+        elif verdict is Verdict.DIFFERS and unsaid and not has_some:
+            verdict = Verdict.NOT_OFFERED
+        yield each if verdict is each.verdict else replace(each, verdict=verdict)

@@ -109,6 +109,7 @@ async def test_requests_at_once_have_connections_of_their_own() -> None:
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
         b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
         OK + b"more",
+        b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\nok",
     ],
 )
 async def test_a_connection_that_is_no_longer_good_is_not_used_again(reply: bytes) -> None:

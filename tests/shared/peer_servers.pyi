@@ -1,0 +1,1 @@
+from tests.system.peer_servers import *
