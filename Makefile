@@ -4,6 +4,7 @@ VENV := .venv
 CLIENTS := .venv-clients
 HEAVY := .venv-heavy
 MLSERVER := .venv-mlserver
+GRPS := .venv-grps
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 CUDA := .venv-cuda12 .venv-cuda13
@@ -66,8 +67,9 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/. And where a variable names a checkout:
-# TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run.
-test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+# TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run;
+# GRPS_SOURCES=DIR, of https://github.com/NetEase-Media/grps, whose server of Python models is asked.
+test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -120,7 +122,7 @@ locks: $(DIST)/.installed ## lock the newest versions of what images bring, to b
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -166,6 +168,13 @@ $(MLSERVER)/.installed: tests/system/heavy/requirements-mlserver.txt | $(VENV)/b
 	@echo "installing MLServer into $(MLSERVER) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(MLSERVER)
 	$(MLSERVER)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(GRPS)/.installed: tests/system/heavy/requirements-grps.txt $(TORCH)/.installed | $(VENV)/bin/python
+	@echo "installing what grps' server needs into $(GRPS) (a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(GRPS)
+	$(GRPS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	echo "$(CURDIR)/$(TORCH)/lib/python3.11/site-packages" > $(GRPS)/lib/python3.11/site-packages/z-torch.pth
 	@touch $@
 
 $(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproject.toml $(HELPERS) | $(VENV)/bin/python

@@ -126,11 +126,12 @@ def registries() -> Registries:
     dialects: dict[str, DialectKind] = _imported(DIALECTS)
     backends: dict[str, BackendKind] = _imported(BACKENDS)
     with_client = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
+    blind = frozenset(name for name in with_client if not dialects[name].finds_models)
     for name, kind in backends.items():
         if kind.options_by_dialects is not None:
             kind = backends[name] = replace(kind, options=kind.options_by_dialects(with_client))
         if kind.servers is not None:
-            backends[name] = replace(kind, server_options=kind.servers.options_by_dialects(with_client))
+            backends[name] = replace(kind, server_options=kind.servers.options_by_dialects(with_client, blind))
     return Registries(dialects, backends, _imported(OPS), user_ops.load)
 
 

@@ -30,7 +30,12 @@ from tensorgate.adapters.grps.routes import make
 from tensorgate.gateway.contract.dialect import DialectKind
 
 KIND = DialectKind(
-    options=GrpsOptions, make=make, model_options=GrpsMapping, http_client=GrpsHttpClient, grpc_client=GrpsGrpcClient
+    options=GrpsOptions,
+    make=make,
+    model_options=GrpsMapping,
+    http_client=GrpsHttpClient,
+    grpc_client=GrpsGrpcClient,
+    finds_models=False,
 )
 
 __all__ = ["KIND"]

@@ -39,6 +39,14 @@ class GrpsClient(Client):
     streams: Final = "server"
     platform: Final = "grps"
 
+    def __init__(self, model: UpstreamModel) -> None:
+        self._name = model.name
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Metadata are asked by the name before the version."""
+        return tuple(filter(None, [self._name.rpartition("-")[0]]))
+
     @abstractmethod
     def decode(self, reply: Reply, description: Description) -> InferResponse: ...
 
@@ -53,6 +61,7 @@ class GrpsHttpClient(GrpsClient):
     transport: Final = "http"
 
     def __init__(self, model: UpstreamModel) -> None:
+        super().__init__(model)
         self._path = f"{_ROOT}/infer/predict?model={quote(model_name(model), safe='')}"
 
     def probe(self) -> Ask:

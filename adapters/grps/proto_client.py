@@ -30,6 +30,7 @@ class GrpsGrpcClient(GrpsClient):
     transport: Final = "grpc"
 
     def __init__(self, model: UpstreamModel) -> None:
+        super().__init__(model)
         self._head: bytes = GrpsMessage(model=model_name(model)).SerializeToString()
 
     def probe(self) -> Ask:

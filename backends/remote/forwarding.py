@@ -79,11 +79,15 @@ class ChunkCutter:
 class RemoteForwarder:
     """See contract.forwarding.Forwarder. `name` is the model's, here and there."""
 
-    def __init__(self, pools: Mapping[str, Pool], upstream: UpstreamOptions, name: str, in_flight: int) -> None:
+    def __init__(
+        self, pools: Mapping[str, Pool], upstream: UpstreamOptions, name: str, aliases: tuple[str, ...], in_flight: int
+    ) -> None:
         """`pools` are by transport."""
         self._pools = pools
         self.kinds = frozenset((upstream.dialect, transport) for transport in pools)
+        self.aliases = aliases
         self._name = name
+        self._names = frozenset((name, *aliases))
         self._timeout_s = upstream.timeout_ms / 1000
         self._in_flight = in_flight
         self._room = asyncio.Semaphore(in_flight)
@@ -91,7 +95,7 @@ class RemoteForwarder:
 
     def takes(self, call: Call, name: str) -> bool:
         """Memory that callers share with this gateway is nothing to another server."""
-        return (call.dialect, call.transport) in self.kinds and name == self._name and not call.regions.in_use
+        return (call.dialect, call.transport) in self.kinds and name in self._names and not call.regions.in_use
 
     async def forward(
         self, call: Call, headers: Mapping[str, str], *, streams: bool, whole: bool

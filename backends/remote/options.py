@@ -8,7 +8,7 @@ import ssl
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_validator, model_validator
 
@@ -141,6 +141,8 @@ class UpstreamOptions(ServerOptions):
 class ModelServerOptions(ServerOptions):
     """A server whose models are served here under their own names."""
 
+    blind: ClassVar[frozenset[str]] = frozenset()
+    """Dialects that have no word for which models there are."""
     models: Literal["all"] | tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         "all", description="Which of them: all, also those that it gets later, or these."
     )
@@ -156,6 +158,12 @@ class ModelServerOptions(ServerOptions):
         description="How often a server that can say which models it has is asked; and for how long a name that it "
         "does not have is refused without asking it again.",
     )
+
+    @model_validator(mode="after")
+    def _names_what_cannot_be_found(self) -> Self:
+        if self.models == "all" and self.dialect in self.blind:
+            raise ValueError(f"{self.dialect} has no word for which models there are: name them in models")
+        return self
 
 
 class RemoteOptions(Options):
@@ -186,9 +194,10 @@ def remote_options(dialects: tuple[str, ...]) -> type[RemoteOptions]:
 
 # Never stale: as above.
 @lru_cache(maxsize=8)
-def server_options(dialects: tuple[str, ...]) -> type[ModelServerOptions]:
-    """ModelServerOptions of a server that speaks one of these dialects."""
+def server_options(dialects: tuple[str, ...], blind: frozenset[str] = frozenset()) -> type[ModelServerOptions]:
+    """ModelServerOptions of a server that speaks one of these dialects, `blind` ones with all models named."""
     options: type[ModelServerOptions] = _narrowed(ModelServerOptions, dialect=Literal[dialects])
+    options.blind = blind
     return options
 
 

@@ -218,8 +218,9 @@ FindModel: TypeAlias = Callable[[str, int | None], Described | None]
 class ServerKind:
     """How a backend asks for all models of another server: the section `upstreams` of the YAML."""
 
-    options_by_dialects: Callable[[tuple[str, ...]], type[Options]]
-    """Names of the dialects that have a client -> what the YAML may say of a server."""
+    options_by_dialects: Callable[[tuple[str, ...], frozenset[str]], type[Options]]
+    """Names of the dialects that have a client, and those of them that cannot find models -> what the YAML may say of
+    a server."""
     open: Callable[[Any, Clients], ModelServer]
     """An object of those options -> the server. It connects when it is asked."""
 

@@ -204,6 +204,8 @@ class DialectKind:
     """Its client half over HTTP, for models that another server computes."""
     grpc_client: MakeClient | None = None
     """Its client half over gRPC."""
+    finds_models: bool = True
+    """Whether that can find out which models another server has, or if it has one of a name."""
     metrics: Callable[[Any], DialectMetrics | None] = lambda section: None
     """The section `metrics` of the YAML -> the metrics of the server that it imitates, if they are wanted."""
     metrics_options: type[Options] | None = None

@@ -20,6 +20,11 @@ class Forwarder(Protocol):
         """(dialect, transport) of the calls that it can answer."""
         ...
 
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names of the model in calls that it can answer."""
+        ...
+
     def takes(self, call: Call, name: str) -> bool:
         """Whether the server can be asked by the very bytes of this call, which names the model so. In any thread."""
         ...

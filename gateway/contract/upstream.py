@@ -87,6 +87,11 @@ class Client(Protocol):
         """The model's platform in metadata; informational."""
         ...
 
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """What else its callers may call the model."""
+        return ()
+
     def probe(self) -> Ask:
         """Asks whether the model can answer now."""
         ...

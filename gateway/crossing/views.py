@@ -17,6 +17,8 @@ from tensorgate.gateway.crossing.tensors import TensorReader, TensorWriter
 class RelayedForwarder:
     """In a door: the engine passes such calls on, so they go there whole."""
 
+    aliases = ()
+
     def __init__(self, kinds: frozenset[tuple[str, str]]) -> None:
         self.kinds = kinds
 

@@ -308,6 +308,10 @@ class Router:
         }
         self._latest = {name: view for name, view in latest.items() if _is_described(view)}
         self._forwarding = {name: view for name, view in latest.items() if view.forwarder is not None}
+        for view in list(self._forwarding.values()):
+            for alias in () if view.forwarder is None else view.forwarder.aliases:
+                if alias not in latest and alias not in self.routes:
+                    self._forwarding.setdefault(alias, view)
         default = latest.get(self._default or (next(iter(latest)) if len(latest) == 1 else ""))
         if default is not None and not _is_described(default):
             self._forwarding[""] = default  # who names no model reaches the other server's own default

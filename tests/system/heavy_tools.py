@@ -73,18 +73,18 @@ def triton(repository: Path, log: Path) -> Iterator[tuple[int, int]]:
             process.wait()
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path, path: str = "/v2/health/ready") -> None:
     give_up = time.monotonic() + STARTS_WITHIN_S
-    while not is_ready(port):
+    while not is_ready(port, path):
         assert process.poll() is None, log.read_text(errors="replace")
         assert time.monotonic() < give_up, log.read_text(errors="replace")  # real time: another's server
         time.sleep(0.2)  # real time: another's server
 
 
-def is_ready(port: int) -> bool:
+def is_ready(port: int, path: str) -> bool:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"http://{HOST}:{port}/v2/health/ready", timeout=5) as answer:
+        with direct.open(f"http://{HOST}:{port}{path}", timeout=5) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

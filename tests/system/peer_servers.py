@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heavy_tools import free_ports, surroundings, wait_until_ready
-from serving import HOST, ROOT
+from serving import HOST, ROOT, command
 
 HEAVY = ROOT / "tests/system/heavy"
 MLSERVER = ROOT / ".venv-mlserver/bin/mlserver"
@@ -22,6 +23,16 @@ DATATYPES = (
     *("FP16", "FP32", "FP64", "BYTES"),
 )
 STOPS_WITHIN_S = 30
+GRPS = ROOT / ".venv-grps/bin/python"
+GRPS_SOURCES = "GRPS_SOURCES"
+"""A variable of the environment: a checkout of https://github.com/NetEase-Media/grps."""
+NO_MPI = """
+class MPI:
+    class COMM_WORLD:
+        Get_size = staticmethod(lambda: 1)
+        Get_rank = staticmethod(lambda: 0)
+"""
+"""A single process needs no MPI, which grps imports all the same."""
 
 
 @contextmanager
@@ -47,6 +58,22 @@ def kserve(folder: Path) -> Iterator[tuple[int, int]]:
         yield http, grpc
 
 
+@contextmanager
+def grps(folder: Path) -> Iterator[tuple[int, int]]:
+    """grps' own server of Python models."""
+    http, grpc = free_ports(2)
+    shutil.copytree(Path(os.environ[GRPS_SOURCES]) / "server/py_server", folder)
+    written = command("conform", "--dialect", "grps", "--repository", folder)
+    assert written.returncode == 0, written.stderr
+    told = folder / "conf/server.yml"
+    told.write_text(told.read_text().replace("7080,7081", f"{http},{grpc}"))
+    (folder / "stand_ins").mkdir()
+    (folder / "stand_ins/mpi4py.py").write_text(NO_MPI)
+    start = [GRPS, "grps_framework/main.py"]
+    with _running(start, folder, http, "/grps/v1/health/live", PYTHONPATH=str(folder / "stand_ins")):
+        yield http, grpc
+
+
 def _settings(
     folder: Path, name: str, kind: str, sides: tuple[Sequence[str], Sequence[str]], datatype: str, shape: list[int]
 ) -> None:
@@ -61,11 +88,13 @@ def _write(file: Path, document: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _running(command: Sequence[str | Path], folder: Path, port: int, **variables: str) -> Iterator[None]:
+def _running(
+    start: Sequence[str | Path], folder: Path, port: int, path: str = "/v2/health/ready", **variables: str
+) -> Iterator[None]:
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            start,
             cwd=folder,
             env=surroundings(**variables),
             stdout=output,
@@ -73,7 +102,7 @@ def _running(command: Sequence[str | Path], folder: Path, port: int, **variables
             start_new_session=True,
         )
     try:
-        wait_until_ready(process, port, log)
+        wait_until_ready(process, port, log, path)
         yield
         process.terminate()
         process.wait(STOPS_WITHIN_S)

@@ -329,6 +329,9 @@ def test_a_grps_server_is_whole_though_nobody_says_its_tensors(tmp_path: Path) -
                 assert (asked[0].status, asked[0].body) == (asked[1].status, asked[1].body)
                 if "no" not in body.values():
                     assert (asked[1].status, asked[1].json["str_data"]) == (200, "hello")
+            for name in ("say", "no"):  # metadata are asked by the name without a version
+                asked = [each.post("/grps/v1/metadata/model", {"str_data": name}) for each in (there, here)]
+                assert (asked[0].status, asked[0].body) == (asked[1].status, asked[1].body)
             ask, answer = message("grps.protos.v1.GrpsMessage"), message("grps.protos.v1.GrpsMessage")
             with grpc.insecure_channel(address(here, "grpc")) as channel:
                 predict = channel.unary_unary("/grps.protos.v1.GrpsService/Predict")

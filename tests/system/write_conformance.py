@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))  # where pytest fi
 
 from conform_servers import serving_classes, serving_repository
 from heavy_tools import TOOLS, triton
-from peer_servers import KSERVE, MLSERVER, kserve, mlserver
+from peer_servers import GRPS, GRPS_SOURCES, KSERVE, MLSERVER, grps, kserve, mlserver
 from serving import HOST, ROOT, command
 
 FOLDER = ROOT / "docs/conformance"
@@ -30,7 +31,7 @@ def ask(name: str, dialect: str, http: int, grpc: int, folder: Path) -> str:
     weights = {"required": 0, "extension": 0, "recommended": 0}
     for case in report["cases"]:
         weights[case["level"]] += case["outcome"] == "differs"
-    server = report["server"] or "tensorgate"
+    server = report["server"] or name
     differs = weights["required"] + weights["extension"]
     lacking = report["totals"]["not offered"]
     return (
@@ -58,6 +59,9 @@ def main() -> None:
             if program.exists():
                 with serve(folder / name) as (http, grpc):
                     rows.append(ask(name, "v2", http, grpc, folder))
+        if GRPS_SOURCES in os.environ and GRPS.exists():
+            with grps(folder / "grps") as (http, rpc):
+                rows.append(ask("grps", "grps", http, rpc, folder))
     day = time.strftime("%Y-%m-%d", time.gmtime())
     head = "| server | dialect | passed | differ | differ, recommended | not offered | report |\n" + "|---" * 7 + "|\n"
     text = f"# What servers answer\n\nWritten by `make conformance` on {day}. [conform.md](../conform.md) says how.\n\n"

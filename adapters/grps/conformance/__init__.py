@@ -6,7 +6,7 @@ are served. Source: the contract of grps 1.1.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -18,6 +18,7 @@ from tensorgate.adapters.conformance.case import (
     WireRequest,
 )
 from tensorgate.adapters.grps.conformance import cases
+from tensorgate.adapters.grps.conformance.known_models import repository
 
 KNOWN: Final = (cases.HALF_PLUS_TWO, cases.ADD_SUB, *cases.IDENTITIES)
 
@@ -45,11 +46,6 @@ def _cases(server: FoundServer, transports: Sequence[str]) -> Sequence[Conforman
     return [case for case in asked if case.transport in transports]
 
 
-def _repository(folder: str) -> Mapping[str, bytes]:
-    """None: what a grps server runs is a project that is built for it."""
-    return {}
-
-
 def _is_volatile(request: WireRequest) -> bool:
     """The configuration as text, and counters."""
     return "/metadata/" in request.target or "/monitor/" in request.target or request.target.endswith("Metadata")
@@ -60,7 +56,7 @@ SUITE = ConformanceSuite(
     title="grps",
     find=_find,
     cases=_cases,
-    repository=_repository,
-    serve_hint="",
+    repository=repository,
+    serve_hint="cp -r {folder}/. server/py_server of grps, and start_server.sh there",
     is_volatile=_is_volatile,
 )

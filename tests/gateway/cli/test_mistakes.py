@@ -89,6 +89,11 @@ TEXTS: Final[list[tuple[str, str, str]]] = [
         'models: {a: {backend: remote, upstream: {dialect: open_inference, address: "http://h:9"}}}',
         "expected HOST:PORT over gRPC",
     ),
+    (
+        "all models of a server that cannot name them",
+        'upstreams: {a: {dialect: grps, address: "h:9"}}',
+        "upstreams.a: grps has no word for which models there are: name them in models",
+    ),
     # ------------------------------------------------------------------ models
     (
         "a path",

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import yaml
-from peer_servers import KSERVE, MLSERVER, kserve, mlserver
+from peer_servers import GRPS, GRPS_SOURCES, KSERVE, MLSERVER, grps, kserve, mlserver
 from serving import HOST, command, running
+
+from tensorgate.adapters.grps.conformance import KNOWN
 
 pytestmark = pytest.mark.heavy
 
 Serve = Callable[[Path], AbstractContextManager[tuple[int, int]]]
 
 
-def outcomes(folder: Path, name: str, http: str, grpc: str) -> dict[tuple[str, str], str]:
+def outcomes(folder: Path, name: str, http: str, grpc: str, dialect: str = "v2") -> dict[tuple[str, str], str]:
     """Transport and case -> passed, differs or not offered."""
     file = folder / f"{name}.json"
-    asked = command("conform", "--dialect", "v2", "--http", http, "--grpc", grpc, "--json", file)
+    asked = command("conform", "--dialect", dialect, "--http", http, "--grpc", grpc, "--json", file)
     assert asked.returncode in (0, 1), asked.stdout + asked.stderr
     cases = json.loads(file.read_text())["cases"]
     return {(each["transport"], each["name"]): each["outcome"] for each in cases}
@@ -65,3 +68,21 @@ def test_what_a_server_keeps_it_keeps_behind_a_gateway(program: Path, serve: Ser
     assert passed[0] >= least
     worse = {name: behind.get(name) for name, outcome in direct.items() if outcome == "passed" != behind.get(name)}
     assert worse == {}
+
+
+def test_a_real_grps_server_keeps_all_directly_and_behind_a_gateway(tmp_path: Path) -> None:
+    if GRPS_SOURCES not in os.environ:
+        pytest.skip(f"{GRPS_SOURCES} names no checkout of https://github.com/NetEase-Media/grps")
+    if not GRPS.exists():
+        pytest.fail(f"{GRPS} is not installed: say `make test-system`", pytrace=False)
+    with grps(tmp_path / "server") as (http, rpc):
+        direct = outcomes(tmp_path, "direct", f"http://{HOST}:{http}", f"{HOST}:{rpc}", "grps")
+        server = {"dialect": "grps", "address": f"{HOST}:{rpc}", "other_address": f"{HOST}:{http}"}
+        listen = {"http": [{"bind": f"{HOST}:0"}], "grpc": [{"bind": f"{HOST}:0"}]}
+        told = {"listen": listen, "upstreams": {"old": {**server, "models": [f"{name}-1" for name in KNOWN]}}}
+        (tmp_path / "front.yaml").write_text(yaml.safe_dump(told | {"grps": {"initially_online": True}}))
+        with running(tmp_path / "front.yaml") as gateway:
+            behind = outcomes(tmp_path, "behind", gateway.url, f"{HOST}:{gateway.grpc_port}", "grps")
+    assert len(direct) > 170
+    assert {*direct.values()} == {"passed"}
+    assert behind == direct
