@@ -45,7 +45,14 @@ from tensorgate.backends.execution.rows import (
     split_rows,
     wanted_whole,
 )
-from tensorgate.backends.execution.spec_inference import NO_OPERATORS, input_specs, output_specs, with_rows
+from tensorgate.backends.execution.spec_inference import (
+    NO_OPERATORS,
+    carried_inputs,
+    input_specs,
+    output_specs,
+    specs_behind,
+    with_rows,
+)
 from tensorgate.backends.execution.transfer import CudaTransfer, Transfer, ready_events, transfer_of
 from tensorgate.backends.ops.best_classes import asks_for_classes, best_classes, largest_k
 from tensorgate.backends.ops.fusion import fuse
@@ -87,7 +94,7 @@ def load(
         outputs = output_specs(source, first, postprocess)
         preprocess, postprocess = (
             fuse(preprocess, inputs),
-            fuse(postprocess, {each.name: each for each in first.outputs}),
+            fuse(postprocess, specs_behind(first, postprocess)),
         )
         signatures = first.signatures
         if signatures and (preprocess or postprocess):
@@ -173,6 +180,7 @@ class Pipeline(Executor):
         self._outputs = outputs
         self._order = tuple(dict.fromkeys((*outputs, *further)))
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
+        self._carried = carried_inputs(backend, postprocess)
         self._max_batch_size = max_batch_size
         self._padder = padder
         self._padded: Padded | None = None  # the batch that runs, if anything was added to it
@@ -243,16 +251,19 @@ class Pipeline(Executor):
         steps: Iterator[Tensors] | None = None
         with device_failures(requests[0].view.name), transfer.batch(observe):
             transfer.bring(requests if self._padded is None else self._padded.requests)
+            carried: Tensors = NOTHING
             try:
                 while True:
                     with transfer.computing():
                         if steps is None:
-                            steps = iter(cast("Iterable[Tensors]", self._infer(self._prepared(), wanted, requests)))
+                            tensors = self._prepared()
+                            carried = {name: tensors[name] for name in self._carried if name in tensors}
+                            steps = iter(cast("Iterable[Tensors]", self._infer(tensors, wanted, requests)))
                         raw = _next(steps, requests[0].view.name)
                         if raw is None:
                             return
                         transfer.lap("infer")
-                        results = self._results(raw, wanted, requests)
+                        results = self._results({**raw, **carried} if carried else raw, wanted, requests)
                         if results.stays and not self.decoupled:
                             self._give(results, requests)
                     yield self._outcomes(results, requests)
@@ -278,6 +289,7 @@ class Pipeline(Executor):
             transfer.bring(requests if self._padded is None else self._padded.requests)
             with transfer.computing():
                 tensors = self._prepared()
+            carried = {name: tensors[name] for name in self._carried if name in tensors}
             away = transfer if isinstance(transfer, CudaTransfer) else None
             if away is not None:
                 await _in_thread(away.finish)
@@ -292,7 +304,7 @@ class Pipeline(Executor):
                         await _in_thread(cast("CudaDevice", self._device).mark())
                     observe(("infer", time.perf_counter() - begun))
                     with transfer.computing():
-                        results = self._results(raw, wanted, requests)
+                        results = self._results({**raw, **carried} if carried else raw, wanted, requests)
                     if away is None:
                         yield self._outcomes(results, requests)
                     else:

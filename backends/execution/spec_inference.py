@@ -106,11 +106,25 @@ def input_specs(source: ModelSource, backend: LoadedModel | Described, preproces
     return seen, (seen if preprocess else takes)
 
 
+def carried_inputs(backend: LoadedModel | Described, postprocess: Sequence[Op]) -> tuple[str, ...]:
+    """The model's inputs that steps after it work on, too. They do not reach callers."""
+    wanted = {name for op in postprocess for name in op.from_inputs}
+    wanted -= {spec.name for spec in backend.outputs}
+    return tuple(spec.name for spec in backend.inputs if spec.name in wanted)
+
+
+def specs_behind(backend: LoadedModel | Described, postprocess: Sequence[Op]) -> Specs:
+    """What the first step after the model finds: its outputs, and what is carried."""
+    carried = carried_inputs(backend, postprocess)
+    return {spec.name: spec for spec in (*backend.outputs, *(each for each in backend.inputs if each.name in carried))}
+
+
 def output_specs(source: ModelSource, backend: LoadedModel | Described, postprocess: Sequence[Op]) -> Specs:
     """What callers get: what the operators make of the model's own outputs, of these the declared ones."""
-    given = through(
-        postprocess, "postprocess", {spec.name: spec for spec in backend.outputs}, backend.max_batch_size > 0
-    )
+    before = specs_behind(backend, postprocess)
+    carried = carried_inputs(backend, postprocess)
+    given = through(postprocess, "postprocess", before, backend.max_batch_size > 0)
+    given = {name: spec for name, spec in given.items() if name not in carried}
     if not source.outputs:
         return given
     for index, spec in enumerate(source.outputs):

@@ -48,6 +48,12 @@ _OPTIMIZATION_LEVELS: Final = {
     "basic": "ORT_ENABLE_BASIC",
     "disabled": "ORT_DISABLE_ALL",
 }
+_LOCALE: Final = (
+    ". This machine lacks that locale: apt-get install locales; localedef --inputfile=en_US --charmap=UTF-8 en_US.UTF-8"
+)
+"""What StringNormalizer wants, which scikit-learn's TF-IDF becomes."""
+_TABLES: Final = frozenset({"seq(map(int64,tensor(float)))", "seq(map(string,tensor(float)))"})
+"""What ZipMap gives, as scikit-learn's exporters add it unless they are told otherwise."""
 _DATATYPES: Final[Mapping[str, str]] = {
     "tensor(bool)": "BOOL",
     "tensor(uint8)": "UINT8",
@@ -111,10 +117,12 @@ class OnnxBackend(Backend):
         self._quiet.log_severity_level = _FATAL
         self._run_options: Any = None  # to give some takes longer than to run a small model
         self.inputs = _specs(self._session.get_inputs(), path)
-        self.outputs = _specs(self._session.get_outputs(), path)
+        gives = self._session.get_outputs()
+        self._has_tables = any(node.type in _TABLES for node in gives)
+        self.outputs = _specs(gives, path, _TABLES)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
-        is_bound = type(self.device) is Device and is_taken("bound_outputs")
+        is_bound = type(self.device) is Device and is_taken("bound_outputs") and not self._has_tables
         self._bindings = Bindings(self._session, self._quiet) if is_bound else None
         self._infer = self._choose_way(options, source)
         if options.scalars_as_vectors:
@@ -144,13 +152,14 @@ class OnnxBackend(Backend):
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
             if is_shortage(error):
                 raise MemoryError(no_room(source, self.device.name, str(error))) from None
-            raise ValueError(f"ONNX Runtime cannot load {path}: {plain(str(error))}") from None
+            remedy = _LOCALE if "Failed to construct locale" in str(error) else ""
+            raise ValueError(f"ONNX Runtime cannot load {path}: {plain(str(error))}{remedy}") from None
         refuse_fallback(session, name_of(providers[0]))
         return session
 
     def _choose_way(self, options: OnnxOptions, source: ModelSource) -> Infer:
         datatypes = {spec.datatype for spec in (*self.inputs, *self.outputs)}
-        if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes:
+        if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes and not self._has_tables:
             dtypes = {theirs: DTYPES[ours] for theirs, ours in _DATATYPES.items()}
             graphs: Graphs[Recording] | None = Graphs(source.name, self.device) if options.cuda_graph else None
             outputs = [spec.name for spec in self.outputs]
@@ -160,7 +169,9 @@ class OnnxBackend(Backend):
             return self._with_public_errors(session.run)
         if "BF16" in datatypes:
             return self._infer_ort_values
-        return self._infer_strings if "BYTES" in datatypes else self._infer_on_host
+        if "BYTES" in datatypes or self._has_tables:
+            return self._infer_objects
+        return self._infer_on_host
 
     def _optional_inputs(self, declared: set[str], path: Path) -> tuple[TensorSpec, ...]:
         """Initializers that the file lets callers replace, of those that are declared as inputs."""
@@ -200,14 +211,16 @@ class OnnxBackend(Backend):
         does_not_fit = type(failure) is ModelFailed and isinstance(error, (state.Fail, state.RuntimeException))
         return InvalidArgument(text) if does_not_fit and is_about_inputs(text) else failure
 
-    def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
-        """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""
+    def _infer_objects(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused. Lists of
+        maps become tables.
+        """
         feed = {
             name: _text(name, array) if array.dtype == BYTES else self.device.get(array)
             for name, array in tensors.items()
         }
         results = self._run(outputs, feed)
-        return {name: self.device.put(_bytes(array)) for name, array in zip(outputs, results, strict=True)}
+        return {name: self.device.put(_plain(result)) for name, result in zip(outputs, results, strict=True)}
 
     def _with_public_errors(self, run: Infer) -> Infer:
         def infer(tensors: Tensors, outputs: Sequence[str]) -> Tensors:
@@ -263,7 +276,10 @@ def _text(name: str, array: Array) -> Array:
     return text.reshape(array.shape)
 
 
-def _bytes(array: Any) -> Array:
+def _plain(array: Any) -> Array:
+    """What the runtime gives -> an array of ours."""
+    if isinstance(array, list):
+        return _table(array)
     if array.dtype != BYTES:
         return array
     encoded = np.empty(array.size, np.object_)
@@ -271,10 +287,31 @@ def _bytes(array: Any) -> Array:
     return encoded.reshape(array.shape)
 
 
-def _specs(nodes: Sequence[Any], path: Path) -> tuple[TensorSpec, ...]:
-    """ONNX Runtime's description of inputs or outputs -> specifications. Symbolic dimensions vary."""
-    unknown = unknown_ranks(path) if any(not node.shape for node in nodes) else frozenset()
-    return tuple(TensorSpec(node.name, _dtype(node), None if node.name in unknown else _shape(node)) for node in nodes)
+def _table(maps: Sequence[Mapping[Any, float]]) -> Array:
+    """A map of classes to numbers for each row -> FP32 [rows, classes], in ascending order of the classes, as in
+    scikit-learn's `classes_`. Raises ModelFailed where rows have different ones.
+    """
+    classes = sorted(maps[0]) if maps else []
+    if any(len(row) != len(classes) for row in maps):
+        raise ModelFailed("the rows of a list of maps have different keys, which no table can hold")
+    try:
+        rows = [[row[name] for name in classes] for row in maps]
+    except KeyError:
+        raise ModelFailed("the rows of a list of maps have different keys, which no table can hold") from None
+    return np.array(rows, np.float32).reshape(len(maps), len(classes))
+
+
+def _specs(nodes: Sequence[Any], path: Path, tables: frozenset[str] = frozenset()) -> tuple[TensorSpec, ...]:
+    """What ONNX Runtime says of inputs or outputs -> specifications. Symbolic dimensions vary. Of the types `tables`
+    is what becomes a table.
+    """
+    unknown = unknown_ranks(path) if any(not (node.type in tables or node.shape) for node in nodes) else frozenset()
+    return tuple(
+        TensorSpec(node.name, DTYPES["FP32"], (-1, -1))
+        if node.type in tables
+        else TensorSpec(node.name, _dtype(node), None if node.name in unknown else _shape(node))
+        for node in nodes
+    )
 
 
 def _dtype(node: Any) -> np.dtype[Any]:

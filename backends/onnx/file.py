@@ -7,7 +7,8 @@ This walks the few protobuf fields on the way there and skips everything else, g
 that is made of countless little ones is left alone after some seconds. Source: onnx.proto (ModelProto.ir_version = 1,
 graph = 7; GraphProto.initializer = 5, input = 11, output = 12, sparse_initializer = 15; TensorProto.name = 8;
 SparseTensorProto.values = 1; ValueInfoProto.name = 1, type = 2; TypeProto.tensor_type = 1; TypeProto.Tensor.elem_type
-= 1, shape = 2; TensorShapeProto.dim = 1; Dimension.dim_value = 1).
+= 1, shape = 2; TensorShapeProto.dim = 1; Dimension.dim_value = 1; TypeProto.sequence_type = 4, map_type = 5;
+TypeProto.Sequence.elem_type = 1; TypeProto.Map.value_type = 2).
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ _FIXED64: Final = 1
 _LENGTH: Final = 2
 _FIXED32: Final = 5
 _OVERRIDABLE: Final = 4
-_LFS: Final = b"version https://git-lfs"
 """The first ir_version in which an initializer that is an input, too, is only its default."""
+_LFS: Final = b"version https://git-lfs"
+_FLOAT: Final = 1
 _MAX_FIELDS: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class GraphTensor:
     """An input or output of a graph. `element` is the number of its type, 0 if it is no tensor; a dimension that varies
-    is -1; the shape of one of unknown rank is None.
+    is -1; the shape of one of unknown rank is None. An output that is a
+    list of maps to floats, as ZipMap makes it, is a table of them.
     """
 
     name: str
@@ -109,7 +112,7 @@ class _GraphReader:
                     elif part == 15:
                         known |= {name for values in self._messages(span, 1) for name in self._names(values)}
                     elif part in (11, 12):
-                        (takes if part == 11 else gives).append(self._tensor(span))
+                        (takes if part == 11 else gives).append(self._tensor(span, gives=part == 12))
         defaults = [tensor for tensor in takes if tensor.name in known] if version >= _OVERRIDABLE else []
         inputs = [tensor for tensor in takes if tensor.name not in known]
         return Graph(tuple(inputs), tuple(gives), tuple(defaults))
@@ -117,11 +120,13 @@ class _GraphReader:
     def _names(self, tensor: tuple[int, int]) -> set[str]:
         return {self._data[start:end].decode() for start, end in self._messages(tensor, 8)}
 
-    def _tensor(self, value: tuple[int, int]) -> GraphTensor:
+    def _tensor(self, value: tuple[int, int], *, gives: bool) -> GraphTensor:
         name, element, shape = "", 0, None
         for start, end in self._messages(value, 1):
             name = self._data[start:end].decode()
         for kind in self._messages(value, 2):
+            if gives and self._is_table(kind):
+                return GraphTensor(name, _FLOAT, (-1, -1))
             for tensor in self._messages(kind, 1):
                 for number, part in self._fields(tensor):
                     if number == 1 and isinstance(part, int):
@@ -129,6 +134,17 @@ class _GraphReader:
                     elif number == 2 and isinstance(part, tuple):
                         shape = tuple(map(self._size, self._messages(part, 1)))
         return GraphTensor(name, element, shape)
+
+    def _is_table(self, kind: tuple[int, int]) -> bool:
+        """Whether a type is a sequence of maps to floats."""
+        return any(
+            (1, _FLOAT) in self._fields(tensor)
+            for sequence in self._messages(kind, 4)
+            for element in self._messages(sequence, 1)
+            for table in self._messages(element, 5)
+            for values in self._messages(table, 2)
+            for tensor in self._messages(values, 1)
+        )
 
     def _size(self, dimension: tuple[int, int]) -> int:
         """-1 where it has a name, or nothing, in place of a size."""

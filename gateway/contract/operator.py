@@ -22,6 +22,9 @@ class Op(ABC):
     steady: bool = True
     """Whether the shapes of its tensors tell how long it takes."""
 
+    from_inputs: tuple[str, ...] = ()
+    """Tensors that a step after the model works on as the model takes them, where the model gives none of that name."""
+
     @abstractmethod
     def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
         """The specifications after this step, given those before it. Raises ValueError if it cannot work on them."""

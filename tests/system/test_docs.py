@@ -207,6 +207,19 @@ def run_command(bash: Shell, ports: Ports, command: str, shown: str) -> None:
     wait_until(comes_true, lambda: f"{command}\n{why}")
 
 
+RECIPES = [page for page in PAGES if page.stem.startswith("recipes")]
+MAX_RECIPE_LINES = 10
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
+def test_a_recipe_is_ten_lines_of_yaml(page: Path) -> None:
+    """What stands below `models:`, for each of them."""
+    models = re.findall(r"^  (\w+):\n((?:    .*\n)+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert models
+    long = {name: lines for name, body in models if (lines := 1 + body.count("\n")) > MAX_RECIPE_LINES}
+    assert long == {}
+
+
 def _case(page: Path) -> Any:
     """Every page starts servers: a minute for all. The one that plugs something in runs with the other tests."""
     return pytest.param(page, id=page.stem, marks=() if page.stem == "add-a-dialect" else pytest.mark.heavy)

@@ -1,6 +1,6 @@
 """Rows joined, split and owned; operators fitted to a model; what a model raises."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,3 +329,28 @@ def test_what_takes_as_long_as_it_likes_does_not_run_on_the_event_loop() -> None
 
     executor = load([Unsteady()]).executors[0]
     assert not executor.inline
+
+
+class Weighed(Op):
+    """y times x, which is the model's input as it takes it, after the steps before it."""
+
+    from_inputs = ("x",)
+
+    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+        if "x" not in specs:
+            raise ValueError("there is no x")
+        return {"y": specs["y"], "x": specs["x"]}
+
+    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
+        return {"y": tensors["y"] * tensors["x"], "x": tensors["x"]}
+
+
+def test_a_step_behind_the_model_may_work_on_its_inputs_too(ask: Callable[..., InferRequest]) -> None:
+    """Those after preprocess, every request's own rows; callers do not get them."""
+    computation = load(
+        [SCALE.make(SCALE.options.model_validate({"op": "scale", "input": "x", "divide": 2}))], [Weighed()]
+    )
+    assert [spec.name for spec in computation.outputs] == ["y"]
+    assert run(computation, ask([[2, 4]])) == [{"y": [[2, 8]]}]
+    assert run(computation, ask([[2, 4]]), ask([[6, 0], [4, 2]])) == [{"y": [[2, 8]]}, {"y": [[18, 0], [8, 2]]}]
+    assert run(computation, ask([[2, 4]], "y")) == [{"y": [[2, 8]]}]

@@ -361,3 +361,46 @@ def test_weights_in_a_file_beside_the_model(tmp_path: Path) -> None:
     (folder / "weights.bin").unlink()
     with pytest.raises(ValueError, match="cannot load"):
         load(folder)
+
+
+def zip_map(folder: Path, classes: list[Any]) -> Path:
+    """What scikit-learn's exporter ends a classifier with: a map of its classes for each row."""
+    texts = isinstance(classes[0], str)
+    key = TensorProto.STRING if texts else TensorProto.INT64
+    maps = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    given = {"classlabels_strings" if texts else "classlabels_int64s": classes}
+    node = helper.make_node("ZipMap", ["x"], ["probability"], domain="ai.onnx.ml", **given)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", len(classes)])
+    y = helper.make_value_info("probability", helper.make_sequence_type_proto(maps))
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=domains, ir_version=8)
+    onnx.save(model, folder / "model.onnx")
+    return folder
+
+
+@pytest.mark.parametrize(("classes", "order"), [([0, 1, 7], [0, 1, 2]), ([7, -1, 3], [1, 2, 0]), (["b", "a"], [1, 0])])
+def test_a_list_of_maps_is_a_table_by_ascending_classes(tmp_path: Path, classes: list[Any], order: list[int]) -> None:
+    folder = zip_map(tmp_path, classes)
+    backend = load(folder, max_batch_size=8)
+    spec = TensorSpec("probability", DTYPES["FP32"], (-1, -1))
+    assert backend.outputs == (spec,)
+    described = KIND.describe(
+        ModelSource("m", 1, folder, "cpu", options=OnnxOptions(), inputs=(), outputs=(), max_batch_size=8)
+    )  # type: ignore[misc]
+    assert described is not None
+    assert described.outputs == (spec,)
+    x = np.random.default_rng(3).random((4, len(classes)), np.float32)
+    y = run(backend, x=x)["probability"]
+    assert (y.dtype, y.tolist()) == (np.float32, x[:, order].tolist())
+    assert run(backend, x=x[:0])["probability"].shape[0] == 0
+
+
+def test_a_locale_that_is_missing_is_named_with_its_remedy(tmp_path: Path) -> None:
+    node = helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="LOWER", locale="xx_NOWHERE.UTF-8")
+    texts = [helper.make_tensor_value_info(name, TensorProto.STRING, [None]) for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph([node], "g", texts[:1], texts[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="apt-get install locales; localedef"):
+        load(tmp_path)

@@ -23,7 +23,7 @@ from waiting import wait_until
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 
 BASE = "docker.io/library/python:3.11.14-slim-bookworm"
-PACKAGES = "python3-dev,python3-venv,python3-pip,g++,ca-certificates"
+PACKAGES = "python3-dev,python3-venv,python3-pip,g++,locales,ca-certificates"
 AS_PUBLISHED = "ln -s /usr/bin/python3 /usr/local/bin/python && rm /usr/lib/python3*/EXTERNALLY-MANAGED"
 CHROOT = ("--isolation", "chroot")
 MAX_BYTES = 400 << 20
