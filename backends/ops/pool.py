@@ -36,7 +36,7 @@ class PoolOptions(RenamingOptions):
     )
 
 
-class Pool(TensorOp):
+class TokenPool(TensorOp):
     """FP16, FP32 or FP64 [N, L, D] -> [N, D], on the same device."""
 
     def __init__(self, options: PoolOptions) -> None:
@@ -92,4 +92,4 @@ class Pool(TensorOp):
         return xp.where(counts > 0, array[xp.arange(rows), at], 0).astype(array.dtype, copy=False)
 
 
-KIND = OpKind(PoolOptions, Pool)
+KIND = OpKind(PoolOptions, TokenPool)

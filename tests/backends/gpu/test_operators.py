@@ -17,7 +17,7 @@ from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, TensorSpec
 
 ROWS = 5
-OF_THE_HOST = {"class_names", "decode_image", "detokenize", "to_json", "tokenize"}
+OF_THE_HOST = {"class_names", "decode_image", "detokenize", "encode_image", "to_json", "tokenize"}
 """They take or give BYTES, which no GPU holds; what decode_image does there is tried in ops/test_images.py."""
 NUMBERS = [name for name in DTYPES if name not in ("BYTES", "BF16")]
 SHAPES: dict[str, tuple[int, ...]] = {"x": (13, 7, 3), "b": (41, 4), "s": (3, 41)}
@@ -43,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one_hot": {"input": "x", "depth": 11},
     "pad": {"input": "x", "size": (17, 9), "mode": "edge"},
     "pad by borders": {"input": "x", "borders": (1, 2, 3, 4), "mode": "reflect"},
+    **{f"pool by {mode}": {"input": "s", "mode": mode} for mode in ("mean", "cls", "last", "max")},
     "quantize": {"input": "x", "scale": 0.1},
     "quantize by channel": {"input": "x", "scale": (0.1, 0.5, 2.0), "axis": 3, "datatype": "UINT8"},
     "rename": {"names": {"x": "z"}},

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from op_results import checked
+from runtimes import host
 
 from tensorgate.backends.ops.pool import KIND
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -64,6 +65,17 @@ def test_without_a_mask_all_are_tokens(mode: str) -> None:
     x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     result = checked(make(mode=mode), {"x": specs()["x"]}, {"x": x})
     assert result["x"].tolist() == by_hand(mode, x, np.ones((2, 2))).tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_on_the_device_it_is_what_it_is_on_the_host(mode: str, xp: Any) -> None:
+    x = np.random.default_rng(5).normal(size=(4, 7, 3)).astype(np.float32)
+    mask = np.tri(4, 7, 2, np.int64)
+    mask[3] = 0
+    op = make(mode=mode, mask="mask")
+    result = op({"x": xp.asarray(x), "mask": xp.asarray(mask)}, xp)["x"]
+    assert isinstance(result, xp.ndarray)
+    assert np.allclose(host(result), by_hand(mode, x, mask), rtol=1e-5, atol=1e-6)
 
 
 def test_a_row_of_infinities_and_a_poisoned_padding_stay_apart() -> None:
