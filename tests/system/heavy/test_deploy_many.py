@@ -1,4 +1,4 @@
-"""HAProxy, as shipped, in front of two gateways: calls are spread, sequences stay, a gateway may leave."""
+"""HAProxy and nginx, as shipped, in front of two gateways: calls are spread, sequences stay, a gateway may leave."""
 
 from __future__ import annotations
 
@@ -40,12 +40,22 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture
-def many(tmp_path: Path) -> Iterator[Many]:
+def at_home(text: str, number: int, gateway: Gateway, metrics: int) -> str:
+    """A configuration in which this gateway is where it is."""
+    for port, here in (8000, gateway.port), (8001, gateway.grpc_port):
+        checked = rf"\g<1> port {metrics}" if "backend calls_http" in text else r"\g<1>"
+        text = re.sub(rf"(?<= )gateway-{number}:{port}(.*)", rf"{HOST}:{here}{checked}", text)
+    return text
+
+
+@pytest.fixture(params=["haproxy", "nginx"])
+def many(request: Any, tmp_path: Path) -> Iterator[Many]:
     """Two gateways with a model that adds up what a sequence sends."""
+    kind = request.param
     demo = yaml.safe_load((ROOT / "config/demo.yaml").read_text())["models"]["running_sum"]
     demo["path"] = str(ROOT / "config" / demo["path"])
-    text = (DEPLOY / "proxy/haproxy-many.cfg").read_text()
+    shipped = DEPLOY / "proxy" / {"haproxy": "haproxy-many.cfg", "nginx": "nginx-many.conf"}[kind]
+    text = shipped.read_text().replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - where the image may write
     with ExitStack() as stack:
         gateways = []
         for number in range(2):
@@ -57,15 +67,19 @@ def many(tmp_path: Path) -> Iterator[Many]:
             file.write_text(yaml.safe_dump(told))
             gateway = stack.enter_context(running(file))
             gateways.append(gateway)
-            for port, here in (8000, gateway.port), (8001, gateway.grpc_port):
-                text = re.sub(rf"(gateway-{number}:){port}(.*)", rf"\g<1>{here}\g<2> port {metrics}", text)
-            text = text.replace(f" gateway-{number}:", f" {HOST}:")
+            text = at_home(text, number, gateway, metrics)
         ports = free_port(), free_port()
-        text = text.replace(":18000", f"{HOST}:{ports[0]}").replace(":18001", f"{HOST}:{ports[1]}")
-        (tmp_path / "haproxy.cfg").write_text(text)
+        for port, own in zip((18000, 18001), ports, strict=True):
+            text = re.sub(rf"(bind |listen ):?{port}", rf"\g<1>{HOST}:{own}", text)
+        file = tmp_path / shipped.name
+        file.write_text(text)
         log = stack.enter_context((tmp_path / "log").open("wb"))
-        command = [installed("haproxy", "haproxy"), "-f", tmp_path / "haproxy.cfg"]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        command = {
+            "haproxy": ["-f", file],
+            "nginx": ["-c", file, "-g", "daemon off;"],
+        }[kind]
+        program = installed(kind, {"haproxy": "haproxy", "nginx": "nginx-light"}[kind])
+        process = subprocess.Popen([program, *command], stdout=log, stderr=subprocess.STDOUT)
         stack.callback(process.wait, 10)
         stack.callback(process.terminate)
         wait_until(lambda: process.poll() is not None or who(ports[0]) is not None, (tmp_path / "log").read_text)
