@@ -279,6 +279,7 @@ class App:
             restarts,
             self._renderer([metrics.render for metrics in wanted.values() if metrics and metrics.render]),
             config.metrics.stages,
+            genai_names=config.metrics.genai_names,
         )
         meters.on_forget = self.metrics.forget
         if self.observer is not None:

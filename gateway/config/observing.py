@@ -98,6 +98,9 @@ class Metrics(Options):
         "encode",
     )
     """The stages of a request whose times tensorgate_stage_seconds has, for each model; empty: none."""
+    genai_names: bool = False
+    """Also OpenTelemetry's names for generative models, of models that stream: gen_ai_server_time_to_first_token and so
+    on, where an answer counts as a token."""
     usage: bool = False
     """Whether calls, rows, bytes and computing time are counted for each caller and model, whom auth knows by name."""
 

@@ -116,7 +116,8 @@ class VersionDistributions:
     """What the requests and batches of one version were like since it was loaded."""
 
     stages: Mapping[str, Distribution]
-    """Stage -> seconds, for the stages that the engine runs: queue, preprocess, infer, postprocess."""
+    """Stage -> seconds, for the stages that the engine runs: queue, preprocess, infer, postprocess. Of decoupled models
+    also first_answer, since the request came, and next_answer, since the one before."""
     batches: Distribution
     """Rows of the batches that ran."""
 

@@ -117,6 +117,13 @@ class SchedulerMetrics:
         compute = compute_of(timings)
         batch.compute = _sum(batch.compute, compute)
         (pending,) = batch.members
+        if answer.outputs:
+            now = time.monotonic()
+            if batch.answered:
+                self.observe("next_answer", now - batch.answered)
+            else:
+                self.observe("first_answer", now - pending.submitted)
+            batch.answered = now
         if not pending.finished:
             self.counters.answered(batch.answers, compute, empty=not answer.outputs)
             batch.answers += 1

@@ -47,6 +47,8 @@ class Batch:
     """on_answer(batch, answer, timings) takes every answer of a decoupled model on the loop, with what it took."""
     answers: int = 0
     """How many answers a decoupled model has given."""
+    answered: float = 0.0
+    """When it gave the last one with outputs; 0: none yet."""
     compute: Compute = (0.0, 0.0, 0.0)
     """What those answers took."""
 

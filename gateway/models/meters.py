@@ -14,6 +14,8 @@ from tensorgate.gateway.telemetry.tracing import RequestTracing
 
 ROWS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 STAGES: Final = ("queue", "preprocess", "infer", "postprocess")
+STREAMS: Final = ("first_answer", "next_answer")
+"""Of decoupled models: until the first answer since the request came, and from each to the next."""
 
 
 class VersionMeter:
@@ -24,7 +26,7 @@ class VersionMeter:
     __slots__ = ("_observe", "batches", "counters", "stages")
 
     def __init__(self) -> None:
-        self.stages = {stage: Gathered(SECONDS) for stage in STAGES}
+        self.stages = {stage: Gathered(SECONDS) for stage in (*STAGES, *STREAMS)}
         self.batches = Gathered(ROWS)
         self.counters = Counters()
         self._observe = {stage: gathered.observe for stage, gathered in self.stages.items()}

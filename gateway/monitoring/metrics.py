@@ -30,6 +30,7 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.exposition import OPENMETRICS, PLAIN, exposition, wants_openmetrics
 from tensorgate.gateway.monitoring.families import AnyFamily, Exemplar, counter, gauge, histogram
+from tensorgate.gateway.monitoring.genai_metrics import genai_families
 from tensorgate.gateway.monitoring.recent_errors import RecentErrors
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
@@ -245,9 +246,12 @@ class MetricsCollector:
         restarts: Mapping[str, int] = NOTHING,
         end: Callable[[], str] = str,
         stages: Collection[str] = STAGES,
+        *,
+        genai_names: bool = False,
     ) -> None:
         """`stages` are those whose times are shown."""
         self._stages = stages
+        self._genai_names = genai_names
         self.call_counters = call_counters
         self.calls = CallSeriesTable(self._calls)
         self._gone = 0
@@ -322,6 +326,9 @@ class MetricsCollector:
         statistics = self._engine.statistics()
         yield from self._call_families()
         yield self._stage_family(statistics.distributions)
+        yield from _stream_families(statistics.distributions)
+        if self._genai_names:
+            yield from genai_families(statistics.distributions, self._seconds_by_model())
         yield from _model_families(statistics)
         yield from _cache_families(statistics)
         yield from _device_families(statistics.models)
@@ -360,6 +367,14 @@ class MetricsCollector:
             {key: {**series.exemplars} for key, series in list(self._requests.items()) if series.exemplars},
         )
 
+    def _seconds_by_model(self) -> Mapping[ModelKey, Distribution]:
+        """The seconds of all calls of inference to a version."""
+        merged: dict[ModelKey, Histogram] = {}
+        for (_, _, model, version, _), series in list(self._requests.items()):
+            if version:
+                merged.setdefault((model, version), Histogram(SECONDS)).add(series.seconds())
+        return {key: each.distribution() for key, each in merged.items()}
+
     def _stage_family(self, distributions: Mapping[ModelKey, VersionDistributions]) -> AnyFamily:
         """The stages that the engine runs, and those of the codecs, by version, once a request has been through."""
         found: dict[ModelKey, dict[str, Distribution]] = {key: {**each.stages} for key, each in distributions.items()}
@@ -376,6 +391,18 @@ class MetricsCollector:
                 if stage in stages and any(stages[stage].counts)
             ],
         )
+
+
+def _stream_families(distributions: Mapping[ModelKey, VersionDistributions]) -> Iterator[AnyFamily]:
+    """Of models that stream, once they have."""
+    for stage, text in (
+        ("first_answer", "Time from a request to the first answer of its stream."),
+        ("next_answer", "Time from an answer of a stream to the next."),
+    ):
+        stages = [(key, each.stages.get(stage)) for key, each in distributions.items()]
+        found = [(key, each) for key, each in stages if each is not None and any(each.counts)]
+        if found:
+            yield histogram(f"tensorgate_{stage}_seconds", text, "model version", found)
 
 
 def _model_families(statistics: EngineStatistics) -> Iterator[AnyFamily]:

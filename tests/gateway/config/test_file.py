@@ -291,6 +291,7 @@ def test_defaults(folder: Path) -> None:
             "triton_names": True,
             "tf_serving_path": "/monitoring/prometheus/metrics",
             "stages": ["decode", "queue", "preprocess", "infer", "postprocess", "encode"],
+            "genai_names": False,
             "usage": False,
         },
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
