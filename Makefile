@@ -67,6 +67,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/. And where a variable names a checkout:
+# MLSERVER_SOURCES=DIR, of release 1.7.1 of https://github.com/SeldonIO/MLServer, whose own tests of its endpoints are run;
 # TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run;
 # GRPS_SOURCES=DIR, of https://github.com/NetEase-Media/grps, whose server of Python models is asked.
 test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
