@@ -9,6 +9,7 @@ with them. Source: Triton's generate extension; the texts are its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -25,7 +26,7 @@ from tensorgate.adapters.open_inference.parameters import custom_parameter, text
 from tensorgate.adapters.open_inference.request import max_depth, ref_of
 from tensorgate.adapters.open_inference.response import dumps, json_text
 from tensorgate.gateway.contract.call import Call, MustOffload, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.canonical import LOAD_REPORT, InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, Resolve
 from tensorgate.gateway.contract.errors import ErrorReason, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.tensor import Array, ParameterValue, TensorSpec
@@ -34,6 +35,11 @@ SSE_HEADERS: Final = MappingProxyType({"Content-Type": "text/event-stream; chars
 NO_EVENTS: Final = Reply(b"", 200, SSE_HEADERS)
 """Where the model has nothing to say."""
 
+_LOAD_FORMAT: Final = "endpoint-load-metrics-format"
+_LOAD_METRICS: Final = "endpoint-load-metrics"
+_LOAD_FORMATS: Final = frozenset(("text", "json"))
+_PYTHON: Final = "python"
+"""The platform of Triton's Python models, which may count how full they are."""
 _ID: Final = "id"
 _PARAMETERS: Final = "parameters"
 _MAX_MEMBERS: Final = 4096
@@ -64,6 +70,8 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
         elif key != _ID or key in view.inputs:
             _read_member(key, value, inputs, parameters, view)
     check_against(inputs, view)
+    if (form := call.headers.get(_LOAD_FORMAT)) in _LOAD_FORMATS and view.platform == _PYTHON:
+        parameters[LOAD_REPORT] = form
     return InferRequest(view, inputs.arrays, request_id, (), parameters, deadline=call.deadline, stream=stream)
 
 
@@ -121,13 +129,13 @@ def filled_shape(spec: TensorSpec, elements: int, *, batched: bool = False) -> t
 
 def encode_generate(answer: InferResponse, request: InferRequest) -> Reply:
     """The one answer -> a JSON object. Raises EncodingFailed for a tensor that JSON cannot carry."""
-    return Reply(_document(answer, request), 200, JSON_HEADERS)
+    return Reply(_document(answer, request), 200, _headers(JSON_HEADERS, answer))
 
 
 def encode_event(answer: InferResponse, request: InferRequest) -> Reply:
     """An answer of several -> an event. Of one without outputs, as some models end with, nobody is told."""
     body = _event(_document(answer, request)) if answer.outputs else b""
-    return Reply(body, 200, SSE_HEADERS, streamed=True)
+    return Reply(body, 200, _headers(SSE_HEADERS, answer), streamed=True)
 
 
 def encode_event_error(error: GatewayError, call: Call) -> Reply:
@@ -136,6 +144,12 @@ def encode_event_error(error: GatewayError, call: Call) -> Reply:
     if not call.accepted:
         return reply
     return replace(reply, body=_event(bytes(reply.body)), headers={**reply.headers, **SSE_HEADERS})  # type: ignore[arg-type]
+
+
+def _headers(headers: Mapping[str, str], answer: InferResponse) -> Mapping[str, str]:
+    """With the load report that the model has added to its answer."""
+    report = answer.parameters.get(LOAD_REPORT)
+    return headers if report is None else {**headers, _LOAD_METRICS: str(report)}
 
 
 def _event(document: bytes) -> bytes:
@@ -147,6 +161,7 @@ def _document(answer: InferResponse, request: InferRequest) -> bytes:
     view = request.view
     document: dict[str, Any] = {_ID: request.id} if request.id else {}
     document |= {"model_name": view.name, "model_version": str(view.version), **answer.parameters}
+    document.pop(LOAD_REPORT, None)
     for name, array in answer.outputs.items():
         document[name] = orjson.Fragment(bare_value(name, array))
     return dumps(document)

@@ -140,6 +140,14 @@ class MetricFamily:
         return Metric(self._registered, numbers)
 
 
+def numbers_of(name: str) -> list[tuple[Mapping[str, str], float]]:
+    """The series of a family, of counters or gauges: labels and value. Empty where there is none."""
+    with _lock:
+        family = _families.get(name)
+        series = [] if family is None else list(family.series.values())
+    return [(numbers.labels, numbers.value) for numbers in series if numbers.kind != _HISTOGRAM]
+
+
 def collect() -> Iterator[Exposed]:
     """Every family, for Prometheus. A counter's name stays as the model wrote it, which Prometheus calls untyped
     unless it ends in _total.

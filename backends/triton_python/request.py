@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from tensorgate.backends.triton_python.calls import ModelCalls, Question, ref_of
 from tensorgate.backends.triton_python.errors import TritonModelException
 from tensorgate.backends.triton_python.exchange import AnswerChannel, InferenceResponseSender, Producer
+from tensorgate.backends.triton_python.load_report import without_wish
 from tensorgate.backends.triton_python.response import checked_parameters
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import OutputRequest
@@ -107,7 +108,7 @@ class InferenceRequest:
         own._timeout = request.queue_timeout_us
         own._memory = None
         own._trace = None
-        own._parameters = request.parameters
+        own._parameters = without_wish(request.parameters)
         own.is_rescheduled = False
         own._producer = Producer(channel)
         own.channel = channel

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorgate.backends.triton_python.errors import TritonError, TritonModelException, gateway_error
+from tensorgate.backends.triton_python.load_report import with_report
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
@@ -97,4 +98,4 @@ def canonical(
         return failure
     except Exception as failure:  # text that is not UTF-8, memory that is gone: whatever it is, the caller hears of it
         return ModelFailed(f"{type(failure).__name__}: {failure}")
-    return InferResponse(tensors, response._parameters, final)
+    return InferResponse(tensors, with_report(response._parameters, request), final)

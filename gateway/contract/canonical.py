@@ -307,6 +307,10 @@ class InferResponse:
     """The outputs whose best classes were asked for: an output is there or in `outputs`."""
 
 
+LOAD_REPORT: Final = "triton_load_report"
+"""A parameter of a request that wants to know how full its model is, as "text" or "json", and of the answer that tells.
+Triton keeps names with that beginning for itself."""
+
 INLINE_ENCODE_MAX_NUMBERS: Final = 1 << 13
 INLINE_ENCODE_MAX_TEXTS: Final = 1 << 9
 _INLINE_ENCODE_MAX_TEXT_BYTES: Final = 1 << 14
