@@ -1,7 +1,8 @@
 """Headers whose names match a pattern -> parameters of the request, which the model reads.
 
 Names are in lower case, as all headers are here; a pattern has no case, unless it begins with (?-i). Where a body has a
-parameter of that name, the header counts. Endpoints of a dialect without a pattern are left as they are.
+parameter of that name, the header counts. Binary metadata of gRPC are no text, and are not forwarded. Endpoints of a
+dialect without a pattern are left as they are.
 Source: Triton's --http-header-forward-pattern and --grpc-header-forward-pattern, which know infer alone; the texts are
 its own.
 """
@@ -62,7 +63,9 @@ def _decode(decode: Decode, found: Callable[[str], Any]) -> Decode:
     def forwarding(call: Call, resolve: Resolve) -> Any:
         """Raises what `decode` does, and InvalidArgument for a name that is reserved."""
         request: Any = decode(call, resolve)
-        parameters = {name: _text(value) for name, value in call.headers.items() if found(name)}
+        parameters = {
+            name: _text(value) for name, value in call.headers.items() if found(name) and not _is_binary(call, name)
+        }
         if not parameters:
             return request
         for name in parameters:
@@ -71,6 +74,10 @@ def _decode(decode: Decode, found: Callable[[str], Any]) -> Decode:
         return replace(request, parameters={**request.parameters, **parameters})
 
     return forwarding
+
+
+def _is_binary(call: Call, name: str) -> bool:
+    return call.transport == "grpc" and name.endswith("-bin")
 
 
 def _text(value: str) -> str:

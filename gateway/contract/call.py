@@ -124,7 +124,8 @@ class Call:
     raw_target: Final[str]
     """HTTP's request target, still percent-encoded, or the full name of the gRPC method."""
     headers: Final[Mapping[str, str]]
-    """HTTP headers or gRPC metadata, read case-insensitively with lower-case keys."""
+    """HTTP headers or gRPC metadata, read case-insensitively with lower-case keys. gRPC's values of keys in -bin are
+    base64."""
     transport: Final[Literal["http", "grpc"]]
     args: Final[Mapping[str, str]] = NOTHING
     """What the dialect's address says: model, version and so on."""

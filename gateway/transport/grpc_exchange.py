@@ -21,7 +21,7 @@ class Rpc(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The metadata that is not binary, with lower-case keys."""
+        """The metadata, with lower-case keys; values of keys in -bin are base64."""
         ...
 
     @property

@@ -76,9 +76,7 @@ def read_call_head(headers: list[tuple[str, str]] | None, handlers: Handlers, ma
         if (found := _TIMEOUT.fullmatch(wanted)) is None:
             return MALFORMED_HEAD
         timeout = int(found[1]) * _UNITS[found[2]]
-    metadata = {
-        name: value for name, value in fields.items() if name not in _OF_THE_TRANSPORT and not name.endswith("-bin")
-    }
+    metadata = {name: value for name, value in fields.items() if name not in _OF_THE_TRANSPORT}
     length = fields.get("content-length")
     return CallHead(handler, metadata, timeout, coding, length=None if length is None else int(length))
 

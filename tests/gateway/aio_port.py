@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 import socket
@@ -222,7 +223,7 @@ class GrpcPeer:
 
 
 class Metadata(Mapping[str, str]):
-    """An RPC's metadata but for what is binary, read once somebody asks: few do, and it is as much work as a small
+    """An RPC's metadata, what is binary in base64, read once somebody asks: few do, and it is as much work as a small
     tensor.
     """
 
@@ -244,7 +245,9 @@ class Metadata(Mapping[str, str]):
     def _values(self) -> dict[str, str]:
         if self._read is None:
             pairs = self._context.invocation_metadata()
-            self._read = {key: value for key, value in pairs if isinstance(value, str)}
+            self._read = {
+                key: value if isinstance(value, str) else base64.b64encode(value).decode() for key, value in pairs
+            }
         return self._read
 
 

@@ -347,8 +347,11 @@ class Talkative(grpc.GenericRpcHandler):
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
+        self.heard: list[Any] = []
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        self.heard += details.invocation_metadata
+
         def answer(body: bytes, context: grpc.ServicerContext) -> bytes:
             context.send_initial_metadata([("x-served-by", "rack 7"), ("x-key-bin", b"\0\xff")])
             context.set_trailing_metadata([("x-cost", "3"), ("x-request-id", "theirs")])
@@ -365,9 +368,8 @@ class Talkative(grpc.GenericRpcHandler):
 def test_metadata_of_the_server_reaches_the_caller(upstream: Gateway, tmp_path: Path, doors: int) -> None:
     between = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     with ExitStack() as stack:
-        between.add_generic_rpc_handlers(
-            (Talkative(stack.enter_context(grpc.insecure_channel(address(upstream, "grpc")))),)
-        )
+        talkative = Talkative(stack.enter_context(grpc.insecure_channel(address(upstream, "grpc"))))
+        between.add_generic_rpc_handlers((talkative,))
         port = between.add_insecure_port("127.0.0.1:0")
         between.start()
         stack.callback(lambda: between.stop(0).wait())
@@ -378,16 +380,19 @@ def test_metadata_of_the_server_reaches_the_caller(upstream: Gateway, tmp_path: 
         infer_method = stack.enter_context(grpc.insecure_channel(address(gateway, "grpc"))).unary_unary(
             "/inference.GRPCInferenceService/ModelInfer"
         )
+        own = [("x-request-id", "mine"), ("x-who-bin", b"\xff\0,"), ("x-empty-bin", b"")]
         for inputs, code in (2, grpc.StatusCode.OK), (1, grpc.StatusCode.INVALID_ARGUMENT):
             request = message("inference.ModelInferRequest")(model_name="add_sub")
             for number in range(inputs):
                 tensor = request.inputs.add(name=f"INPUT{number}", datatype="INT32", shape=[1, 16])
                 tensor.contents.int_contents.extend(range(16))
-            call = infer_method.future(request.SerializeToString(), metadata=[("x-request-id", "mine")])
+            call = infer_method.future(request.SerializeToString(), metadata=own)
             assert call.code() is code
             initial, trailing = dict(call.initial_metadata()), dict(call.trailing_metadata())
             assert (initial["x-served-by"], initial["x-key-bin"]) == ("rack 7", b"\0\xff")
             assert (trailing["x-cost"], trailing["x-request-id"]) == ("3", "mine")
+        heard = [*map(tuple, talkative.heard)]
+        assert {each: heard.count(each) for each in own} == dict.fromkeys(own, 2)
 
 
 def test_all_versions_of_a_server_for_callers_of_other_dialects(upstream: Gateway, tmp_path: Path) -> None:
