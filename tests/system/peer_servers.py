@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from heavy_tools import free_ports, surroundings, wait_until_ready
 from serving import HOST, ROOT, command
 
@@ -26,6 +27,8 @@ STOPS_WITHIN_S = 30
 GRPS = ROOT / ".venv-grps/bin/python"
 GRPS_SOURCES = "GRPS_SOURCES"
 """A variable of the environment: a checkout of https://github.com/NetEase-Media/grps."""
+GRPS_EXAMPLES = "GRPS_EXAMPLES"
+"""The same of https://github.com/NetEase-Media/grps_examples."""
 NO_MPI = """
 class MPI:
     class COMM_WORLD:
@@ -59,14 +62,24 @@ def kserve(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def grps(folder: Path) -> Iterator[tuple[int, int]]:
-    """grps' own server of Python models."""
+def grps(folder: Path, example: Path | None = None) -> Iterator[tuple[int, int]]:
+    """grps' own server of Python models, with those that are known, or those of one of its examples, on the CPU."""
     http, grpc = free_ports(2)
     shutil.copytree(Path(os.environ[GRPS_SOURCES]) / "server/py_server", folder)
-    written = command("conform", "--dialect", "grps", "--repository", folder)
-    assert written.returncode == 0, written.stderr
-    told = folder / "conf/server.yml"
-    told.write_text(told.read_text().replace("7080,7081", f"{http},{grpc}"))
+    if example is None:
+        written = command("conform", "--dialect", "grps", "--repository", folder)
+        assert written.returncode == 0, written.stderr
+    else:
+        for part in ("conf", "src", "data"):
+            shutil.copytree(example / part, folder / part, dirs_exist_ok=True)
+        models = yaml.safe_load((folder / "conf/inference.yml").read_text())
+        for model in models["models"]:
+            model["device"] = "cpu"
+        (folder / "conf/inference.yml").write_text(yaml.safe_dump(models))
+    told = yaml.safe_load((folder / "conf/server.yml").read_text())
+    told["interface"] |= {"host": HOST, "port": f"{http},{grpc}", "framework": "http+grpc"}
+    told.pop("gpu", None)
+    (folder / "conf/server.yml").write_text(yaml.safe_dump(told))
     (folder / "stand_ins").mkdir()
     (folder / "stand_ins/mpi4py.py").write_text(NO_MPI)
     start = [GRPS, "grps_framework/main.py"]
