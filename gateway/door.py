@@ -28,6 +28,7 @@ from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.contract.text import SECTION, TextOptions
 from tensorgate.gateway.crossing.engine_link import EngineLink, tell
 from tensorgate.gateway.crossing.messages import (
     ModelProgram,
@@ -113,6 +114,7 @@ class Door:
         self._dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         spoken = self._dialects.values()
         sections = {name: kind.model_options for name, kind in kinds.dialects.items() if kind.model_options is not None}
+        sections[SECTION] = TextOptions
         self._link = EngineLink(
             role.engine_socket,
             __version__,

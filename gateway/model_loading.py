@@ -13,18 +13,20 @@ from pathlib import Path
 
 from tensorgate.backends.execution import pipeline as pipelines
 from tensorgate.backends.execution.own_process import ModelProcesses
-from tensorgate.backends.execution.spec_inference import Misfit, make_ops
+from tensorgate.backends.execution.spec_inference import NO_OPERATORS, Misfit, make_ops
 from tensorgate.gateway.config import ModelConfig, model_validator
 from tensorgate.gateway.contract.backend import BackendKind, ModelSource
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.files import ABSOLUTE, FileRef
+from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.contract.tensor import BYTES, NOTHING, TensorSpec
 from tensorgate.gateway.contract.upstream import Await
 from tensorgate.gateway.crossing.messages import ModelProgram
 from tensorgate.gateway.crossing.model_messages import StartModel
 from tensorgate.gateway.models.catalog import Validate
+from tensorgate.gateway.models.text_steps import text_inputs, text_steps
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -84,11 +86,36 @@ def loader(
                 StartModel(program_of(config, source, ops), config.max_memory_bytes or 0),
                 pinned=config.sequences is not None,
             )
-        before = make_ops(kinds.ops, config.preprocess, "preprocess")
-        after = make_ops(kinds.ops, config.postprocess, "postprocess")
+        source, before, after = operators(kinds, config, source)
         return pipelines.load(kind, source, config.instances, before, after, _placement(config))
 
     return load
+
+
+def operators(kinds: Registries, config: ModelConfig, source: ModelSource) -> tuple[ModelSource, list[Op], list[Op]]:
+    """What goes before a model and behind it: the steps of its entry, or those that its section `text` stands for; and
+    the source with what callers send then. Raises Misfit, and what describing its file does.
+    """
+    before = make_ops(kinds.ops, config.preprocess, "preprocess")
+    after = make_ops(kinds.ops, config.postprocess, "postprocess")
+    text = config.text
+    if text is None or text.pooling is None:
+        return source, before, after
+    if before or after:
+        raise Misfit(("text", "pooling"), "pooling stands for preprocess and postprocess, and there are such")
+    described = kinds.backends[config.backend].describe(replace(source, inputs=(), outputs=()))
+    if described is None:
+        raise Misfit(("text", "pooling"), "the model does not say its tensors before it is loaded; declare its inputs")
+    if described.as_requests:
+        raise Misfit(("text", "pooling"), NO_OPERATORS)
+    try:
+        steps = text_steps(text, described)
+        made = [[kinds.ops[each["op"]].options.model_validate(each) for each in some] for some in steps]
+        ops = [[kinds.ops[each.op].make(each) for each in some] for some in made]  # type: ignore[attr-defined]
+    except (ValueError, ImportError, OSError) as error:
+        raise Misfit(("text", "pooling"), str(error)) from None
+    sent = source.inputs or tuple(TensorSpec(name, BYTES, (-1,)) for name in text_inputs(text))
+    return replace(source, inputs=sent), ops[0], ops[1]
 
 
 def check_process(config: ModelConfig, kind: BackendKind) -> None:
@@ -126,8 +153,6 @@ def load_program(
         kinds = replace(kinds, ops={**kinds.ops, **own})
         validate = model_validator(kinds)
     config = validate(json.loads(program.configuration), Path("/"))
-    before = make_ops(kinds.ops, config.preprocess, "preprocess")
-    after = make_ops(kinds.ops, config.postprocess, "postprocess")
     source = replace(
         model_source(config, program.name, program.version, Path(program.path)),
         device=program.device,
@@ -135,4 +160,5 @@ def load_program(
         threads=program.threads,
         on_loop=on_loop,
     )
+    source, before, after = operators(kinds, config, source)
     return pipelines.load(kinds.backends[config.backend], source, 1, before, after)

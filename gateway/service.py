@@ -22,9 +22,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
@@ -40,7 +40,7 @@ from tensorgate.gateway.contract.canonical import (
     MustForward,
     OutgoingSpan,
 )
-from tensorgate.gateway.contract.dialect import Endpoint, Resolve
+from tensorgate.gateway.contract.dialect import Endpoint, Follow, Resolve
 from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer
 from tensorgate.gateway.contract.errors import (
     Code,
@@ -56,6 +56,7 @@ from tensorgate.gateway.contract.errors import (
     NotFound,
     NotOneAnswer,
     Unauthenticated,
+    Unavailable,
     Unknown,
     code_of,
     text_of,
@@ -63,6 +64,7 @@ from tensorgate.gateway.contract.errors import (
 from tensorgate.gateway.contract.questions import (
     ApiDocument,
     InferTogether,
+    KnownAnswer,
     LogSettings,
     ModelConfigurations,
     ModelList,
@@ -70,6 +72,7 @@ from tensorgate.gateway.contract.questions import (
     ModelReady,
     MonitorSeries,
     ReloadModels,
+    ServedModels,
     ServerDescription,
     ServerLive,
     ServerMetadata,
@@ -102,7 +105,7 @@ Relay = Callable[[CallOutcome, Send, Accepted | None], Awaitable[tuple[str, int 
 version, "" if none. Raises GatewayError if that process is away.
 """
 
-ANSWERED_BY_DOORS: Final = frozenset({ServerLive, ServerReady})
+ANSWERED_BY_DOORS: Final = frozenset({KnownAnswer, ServerLive, ServerReady})
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
@@ -121,6 +124,8 @@ _UPSTREAM: Final[Mapping[Code, ErrorReason]] = {
     (Code.UNKNOWN, Code.RESOURCE_EXHAUSTED, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS), ErrorReason.UPSTREAM
 )
 """Why another server has not answered a call that was passed on; what is not here, it has refused."""
+_CANNOT_NOW: Final = (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED)
+"""With these another server may answer in its place."""
 
 
 class Service:
@@ -162,7 +167,7 @@ class Service:
         self.exposes_model_errors = True
         """Whether callers read what a model's code has raised."""
         self._answers: Mapping[type, Callable[[Any], Any]] = {
-            InferTogether: self._infer_together,
+            KnownAnswer: lambda question: question.answer,
             ServerLive: lambda question: True,
             ServerReady: self._server_ready,
             SetOnline: self._set_online,
@@ -226,12 +231,12 @@ class Service:
                     answered = self._infer_by_route(outcome, question, resolver, calls, send, accepted)
                 outcome.model_seconds = await answered
             else:
-                await _done(send(_seen(outcome, await self._answer(outcome, question))))
+                await self._ask(outcome, question, send, accepted)
             outcome.code = outcome.reply_code = Code.OK
         except ConnectionError:
             raise
         except (MustForward, MustRelay) as elsewhere:
-            calls = await self._answered_elsewhere(outcome, elsewhere, send, accepted)
+            calls = await self._answered_elsewhere(outcome, elsewhere, resolver, send, accepted)
         except Exception as error:
             await _done(send(_seen(outcome, self._failed(outcome, error))))
         finally:
@@ -275,11 +280,16 @@ class Service:
             self.recorder.begin(outcome)
 
     async def _answered_elsewhere(
-        self, outcome: CallOutcome, elsewhere: MustForward | MustRelay, send: Send, accepted: Accepted | None
+        self,
+        outcome: CallOutcome,
+        elsewhere: MustForward | MustRelay,
+        resolver: CallResolver | None,
+        send: Send,
+        accepted: Accepted | None,
     ) -> CallSeries | None:
         """Pass a call on as it is -> the series where it counts."""
         if isinstance(elsewhere, MustForward):
-            return await self._forwarded(outcome, elsewhere.view, send)
+            return await self._forwarded(outcome, elsewhere.view, resolver, send, accepted)
         return await self._relayed(outcome, send, accepted)
 
     async def _relayed(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> CallSeries | None:
@@ -287,7 +297,7 @@ class Service:
         call, relay = outcome.call, self.relay
 
         def take(reply: Reply) -> Awaitable[None] | None:
-            outcome.has_replied = True
+            outcome.call.has_replied = True
             return send(_seen(outcome, reply))
 
         try:
@@ -303,44 +313,94 @@ class Service:
             return None
         return self._metrics.calls[call.dialect, call.transport, model, version, outcome.endpoint.method]
 
-    async def _forwarded(self, outcome: CallOutcome, view: ModelView, send: Send) -> CallSeries:
+    async def _forwarded(
+        self,
+        outcome: CallOutcome,
+        view: ModelView,
+        resolver: CallResolver | None,
+        send: Send,
+        accepted: Accepted | None,
+    ) -> CallSeries:
         """Have the server that computes a model answer the call, and pass its replies on -> the series where it counts.
 
         A call that asks for no inference counts as any other one: by no model.
         """
-        call, endpoint, forwarder = outcome.call, outcome.endpoint, view.forwarder
+        call, endpoint = outcome.call, outcome.endpoint
         outcome.forwarded, outcome.named = view, (view.name, view.version)
         calls = self._metrics.calls[call.dialect, call.transport, view.name, view.version, endpoint.method]
-        outgoing: OutgoingSpan = NO_OUTGOING_SPAN
         try:
-            if forwarder is None:
-                raise Internal
             if self.authorizer is not None:
                 self.authorizer.admit_whole(call, view.name)
-            if (call_record := outcome.call_record) is not None:
-                call_record.submitted(view)
-                outgoing = call_record.upstream(call.raw_target)
             begun = time.perf_counter()
             calls.decoded(begun - outcome.begun)
-            outcome.code = outcome.reply_code = Code.OK
-            streams, whole = endpoint.stream in ("server", "bidi"), outcome.recorded is not None
-            async with aclosing(forwarder.forward(call, outgoing.headers, streams=streams, whole=whole)) as replies:
-                async for reply in replies:
-                    outcome.answered = time.perf_counter()
-                    outcome.has_replied = True
-                    _note_status(outcome, reply)
-                    if reply.arriving is None:
-                        await _done(send(_seen(outcome, reply)))
-                    else:
-                        await _sent_in_pieces(outcome, reply, reply.arriving, send)
+            if view.route is None or resolver is None:
+                await self._forward(outcome, view, send)
+            else:
+                await self._forward_by_route(outcome, view, resolver, calls, send, accepted)
             outcome.model_seconds = outcome.answered - begun
         except ConnectionError:
             raise
         except Exception as error:
-            await _done(send(_seen(outcome, self._failed(outcome, error))))
-        finally:
-            outgoing.end(failed=outcome.code is not Code.OK)
+            reply = error.reply if isinstance(error, _RefusedThere) else self._failed(outcome, error)
+            await _done(send(_seen(outcome, reply)))
         return calls
+
+    async def _forward_by_route(
+        self,
+        outcome: CallOutcome,
+        view: ModelView,
+        resolver: CallResolver,
+        calls: CallSeries,
+        send: Send,
+        accepted: Accepted | None,
+    ) -> None:
+        """The same by whichever model the route says; the last may be one that is asked by a request of tensors."""
+        call, endpoint = outcome.call, outcome.endpoint
+
+        async def ask(view: ModelView) -> None:
+            await self._forward(outcome, view, send, may_refuse=True)
+
+        instead = await resolver.forward(view, ask, lambda: call.has_replied)
+        if instead is not None:
+            outcome.forwarded = None
+
+            def resolve(ref: ModelRef) -> ModelView:
+                return instead
+
+            question = outcome.question = await self._decode_in_thread(endpoint, call, resolve)
+            if type(question) is InferRequest:
+                await self._infer(outcome, question, resolve, calls, send, accepted)
+            else:
+                await self._ask(outcome, question, send, accepted)
+            outcome.code = outcome.reply_code = Code.OK
+
+    async def _forward(self, outcome: CallOutcome, view: ModelView, send: Send, *, may_refuse: bool = False) -> None:
+        """One server's replies. With `may_refuse` raises _RefusedThere where it says that it cannot answer now."""
+        call, endpoint, forwarder = outcome.call, outcome.endpoint, view.forwarder
+        outgoing: OutgoingSpan = NO_OUTGOING_SPAN
+        if forwarder is None:
+            raise Internal
+        if (call_record := outcome.call_record) is not None:
+            call_record.submitted(view)
+            outgoing = call_record.upstream(call.raw_target)
+        outcome.code = outcome.reply_code = Code.OK
+        streams, whole = endpoint.stream in ("server", "bidi"), outcome.recorded is not None
+        failed = True
+        try:
+            async with aclosing(forwarder.forward(call, outgoing.headers, streams=streams, whole=whole)) as replies:
+                async for reply in replies:
+                    outcome.answered = time.perf_counter()
+                    _note_status(outcome, reply)
+                    if may_refuse and not call.has_replied and outcome.code in _CANNOT_NOW:
+                        raise _RefusedThere(outcome.code, reply)
+                    outcome.call.has_replied = True
+                    if reply.arriving is None:
+                        await _done(send(_seen(outcome, reply)))
+                    else:
+                        await _sent_in_pieces(outcome, reply, reply.arriving, send)
+            failed = outcome.code is not Code.OK
+        finally:
+            outgoing.end(failed=failed)
 
     def _enter(self, endpoint: Endpoint, call: Call) -> None:
         """Check a call by the authorizer, or where there is none by the administrator's key. Raises what refuses it."""
@@ -473,6 +533,8 @@ class Service:
         answer = None
         if isinstance(found, InferResponse):
             answer = found
+            if endpoint.follow is not None:
+                endpoint.follow(answer, request)
             if (sent := self._reply(outcome, answer, request, calls, send, on_answer)) is not None:
                 await sent
         elif isinstance(found, GatewayError):
@@ -493,13 +555,20 @@ class Service:
         on_answer: OnAnswer | None,
     ) -> InferResponse | None:
         """Wait for the answers, and send a reply for each -> the last one."""
-        view, answer = request.view, None
+        view, answer, follow = request.view, None, outcome.endpoint.follow
         try:
             if view.decoupled and not _takes_one(outcome.endpoint, request):
                 async for answer in answers:
+                    is_enough = follow is not None and follow(answer, request)
                     await _done(self._reply(outcome, answer, request, calls, send, on_answer))
+                    if is_enough:
+                        answers.abandon()
+                        break
             else:
-                answer = await (_only_answer(answers, view.name) if view.decoupled else anext(answers, None))
+                if follow is not None:
+                    answer = await _last_answer(answers, request, follow)
+                else:
+                    answer = await (_only_answer(answers, view.name) if view.decoupled else anext(answers, None))
                 if answer is not None:
                     sent = self._reply(outcome, answer, request, calls, send, on_answer)
                     if sent is not None:
@@ -534,7 +603,7 @@ class Service:
         def infer(request: InferRequest, resolve: Resolve, on_answer: OnAnswer | None) -> Awaitable[float]:
             return self._infer(outcome, request, resolve, calls, send, accepted, on_answer)
 
-        return await resolver.infer(request, decode, infer, lambda: outcome.has_replied)
+        return await resolver.infer(request, decode, infer, lambda: outcome.call.has_replied)
 
     def _submit(self, outcome: CallOutcome, request: InferRequest) -> InferResponse | GatewayError | Answers:
         view = request.view
@@ -572,7 +641,7 @@ class Service:
             outcome.call_record.replied(reply, outcome.answered)
         if outcome.recorded is not None:
             outcome.recorded.replied(reply)
-        outcome.has_replied = True
+        outcome.call.has_replied = True
         sent = send(reply)
         if on_answer is not None:
             on_answer(answer)
@@ -590,34 +659,101 @@ class Service:
         reply = await self._in_thread(outcome.endpoint.encode, answer, request)
         await _done(self._reply(outcome, answer, request, calls, send, on_answer, reply))
 
+    async def _ask(self, outcome: CallOutcome, question: Any, send: Send, accepted: Accepted | None) -> None:
+        """Answer what is no inference, or several of them."""
+        if type(question) is InferTogether:
+            await self._infer_together(outcome, question, send, accepted)
+        else:
+            await _done(send(_seen(outcome, await self._answer(outcome, question))))
+
+    # ------------------------------------------------------------------------------------- inferences of one question
+
+    async def _infer_together(
+        self, outcome: CallOutcome, question: InferTogether, send: Send, accepted: Accepted | None
+    ) -> None:
+        """Submit all requests, and send one reply, or what is made of each answer as it comes; whatever ends that,
+        nobody waits for the rest. Raises as `_admit` does.
+        """
+        endpoint, call = outcome.endpoint, outcome.call
+        await self._admit(outcome, question)
+        follow, view, pending = endpoint.follow, question.requests[0].view, list[Answers]()
+        outcome.named = view.name, view.version
+        try:
+            for request in question.requests:
+                request.cancellation.request_id = call.request_id
+                if (call_record := outcome.call_record) is not None:
+                    call_record.view = request.view
+                    request.cancellation.call_record = call_record
+                if request.view.decoupled and follow is None:
+                    raise ModelDecoupled(request.view.name)
+                pending.append(request.view.handle.submit(request))
+            if follow is not None and question.requests[0].stream:
+                if accepted is not None:
+                    accepted(view.decoupled)
+                call.accepted = True
+                await self._reply_to_several(outcome, question.requests, pending, follow, send)
+                return
+            if follow is None:
+                answers = [await anext(each) for each in pending]
+            else:
+                of_each = zip(pending, question.requests, strict=True)
+                answers = [await _last_answer(each, request, follow) for each, request in of_each]
+        finally:
+            for each in pending:
+                each.abandon()
+        if any(map(endpoint.is_long, answers, question.requests)):
+            reply: Reply = await self._in_thread(endpoint.encode, tuple(answers), question)
+        else:
+            reply = endpoint.encode(tuple(answers), question)
+        await _done(send(_seen(outcome, reply)))
+
+    async def _reply_to_several(
+        self,
+        outcome: CallOutcome,
+        requests: tuple[InferRequest, ...],
+        pending: list[Answers],
+        follow: Follow,
+        send: Send,
+    ) -> None:
+        """Send a reply for each answer to each of several requests, whichever comes first."""
+        endpoint = outcome.endpoint
+        last: list[InferResponse | None] = [None] * len(requests)
+        async with aclosing(_each_answer(pending)) as told:
+            async for number, answer in told:
+                request = requests[number]
+                if answer is not None:
+                    last[number] = answer
+                    if follow(answer, request):
+                        pending[number].abandon()  # which ends its answers
+                    outcome.call.has_replied = True
+                    await _done(send(_seen(outcome, endpoint.encode(answer, request))))
+                elif endpoint.encode_end is not None:
+                    end = endpoint.encode_end(last[number], request)
+                    if end is not None:
+                        await _done(send(_seen(outcome, end)))
+
     # ------------------------------------------------------------------------------------------------- other questions
 
-    async def _answer(self, outcome: CallOutcome, question: Any) -> Reply:
-        """Look up, or do, what a question asks that is no inference of one model, and encode the answer.
-
-        Raises MustRelay, or MustForward, where that is not for this process.
+    async def _admit(self, outcome: CallOutcome, question: Any) -> None:
+        """Let a question in that is no inference alone. Raises MustRelay, or MustForward, where it is not for this
+        process.
         """
-        endpoint, call, call_record = outcome.endpoint, outcome.call, outcome.call_record
         if self.relay is not None and type(question) not in ANSWERED_BY_DOORS:
             raise MustRelay
         if self.authorizer is not None:
-            self.authorizer.admit(call, question)
+            self.authorizer.admit(outcome.call, question)
         if (ref := asked_model(question)) is not None:
-            await self._check_forward(call, ref)
-        if type(question) is InferTogether:
-            for request in question.requests:
-                request.cancellation.request_id = call.request_id
-                if call_record is not None:
-                    call_record.view = request.view
-                    request.cancellation.call_record = call_record
+            await self._check_forward(outcome.call, ref)
+
+    async def _answer(self, outcome: CallOutcome, question: Any) -> Reply:
+        """Look up, or do, what a question asks that is no inference, and encode the answer. Raises as `_admit` does."""
+        endpoint, call = outcome.endpoint, outcome.call
+        await self._admit(outcome, question)
         answer = self._answers.get(type(question), self._engine.ask)(question)
         if isawaitable(answer):
             answer = await answer
         if self.authorizer is not None:
             answer = self.authorizer.visible(call, question, answer)
-        if type(question) is InferTogether and any(map(endpoint.is_long, answer, question.requests)):
-            reply: Reply = await self._in_thread(endpoint.encode, answer, question)
-            return reply
         return endpoint.encode(answer, question)
 
     async def _check_forward(self, call: Call, ref: ModelRef) -> None:
@@ -625,19 +761,6 @@ class Service:
         if self._engine.discovers:
             await self._engine.discover(ref.name)
         self._engine.check_forward(call, ref)
-
-    async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
-        """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
-        pending: list[Answers] = []
-        try:
-            for request in question.requests:
-                if request.view.decoupled:
-                    raise ModelDecoupled(request.view.name)
-                pending.append(request.view.handle.submit(request))
-            return tuple([await anext(answers) for answers in pending])
-        finally:
-            for answers in pending:
-                answers.abandon()
 
     def serves(self, name: str) -> bool:
         """Whether traffic should come here for a model of that name; any other name stands for the server."""
@@ -666,11 +789,15 @@ class Service:
         """Of the server, with the highest versions that the caller may use."""
         if self.documents is None:
             raise NotFound("Not Found")
-        views = []
-        for name in self._engine.names() if question.view is None else ():
-            if self.authorizer is None or self.authorizer.may(question.caller, name):
-                with suppress(GatewayError):  # it is not loaded
-                    views.append(self._engine.resolve(ModelRef(name)))
+        views = (
+            []
+            if question.view is not None
+            else [
+                view
+                for view in self._engine.ask(ServedModels())
+                if self.authorizer is None or self.authorizer.may(question.caller, view.name)
+            ]
+        )
         document: bytes = await self._in_thread(self.documents, question, views)
         return document
 
@@ -682,6 +809,15 @@ class Service:
     def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
         self.logs.change(question.changes)
         return self.logs.settings()
+
+
+class _RefusedThere(Unavailable):
+    """Another server cannot answer now, and says so by this reply."""
+
+    def __init__(self, code: Code, reply: Reply) -> None:
+        super().__init__(f"HTTP status {reply.http_status}")
+        self.code = code
+        self.reply = reply
 
 
 def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
@@ -755,3 +891,41 @@ async def _only_answer(answers: Answers, model: str) -> InferResponse:
     if only is None:
         raise NotOneAnswer(model)
     return only
+
+
+async def _last_answer(answers: Answers, request: InferRequest, follow: Follow) -> InferResponse:
+    """The last answer that the caller wants, once it has been seen; one without outputs where there is none."""
+    last = InferResponse({})
+    async for last in answers:
+        if follow(last, request):
+            answers.abandon()
+            break
+    return last
+
+
+async def _each_answer(pending: Sequence[Answers]) -> AsyncGenerator[tuple[int, InferResponse | None], None]:
+    """The answers to several requests as they come, each with the number of its request; None behind the last of one.
+    Raises what one of them ends with.
+    """
+    told: asyncio.Queue[tuple[int, InferResponse | Exception | None]] = asyncio.Queue(len(pending))
+
+    async def listen(number: int) -> None:
+        try:
+            async for answer in pending[number]:
+                await told.put((number, answer))
+            await told.put((number, None))
+        except Exception as error:
+            await told.put((number, error))
+
+    listeners = [asyncio.ensure_future(listen(number)) for number in range(len(pending))]
+    left = len(pending)
+    try:
+        while left:
+            number, answer = await told.get()
+            if isinstance(answer, Exception):
+                raise answer
+            left -= answer is None
+            yield number, answer
+    finally:
+        for listener in listeners:
+            listener.cancel()

@@ -319,11 +319,15 @@ def test_the_configuration_names_files_that_exist() -> None:
     models = yaml.safe_load((DEMO.parent / "demo.yaml").read_text())["models"]
     paths = [options["path"].split(":")[0] for options in models.values()]
     paths += [*models["digits"]["class_labels"].values(), models["digits"]["example"], models["writer"]["example"]]
-    assert len(paths) == 11
+    paths += [options["text"]["tokenizer"] for options in models.values() if "text" in options]
+    paths.append(models["writer"]["text"]["chat_template"])
+    assert len(paths) == 15
     assert [path for path in paths if not (DEMO.parent / path).exists()] == []
 
 
 def test_files_are_small() -> None:
     sizes = {path.name: path.stat().st_size for path in DEMO.rglob("*") if path.is_file()}
     assert sizes.pop("weights.npz") < 2_000_000
+    assert (DEMO / "models/embedder/1/model.onnx").stat().st_size < 5_000_000
+    del sizes["model.onnx"]
     assert max(sizes.values()) < 200_000

@@ -20,7 +20,7 @@ from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelS
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.model_loading import check_process, model_source
+from tensorgate.gateway.model_loading import check_process, model_source, operators
 from tensorgate.gateway.models.loader import error_line
 from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
@@ -87,8 +87,7 @@ class _Checks:
     def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
         """A version as callers see it. Raises what does not fit."""
         check_process(config, self.kinds.backends[config.backend])
-        before = spec_inference.make_ops(self.kinds.ops, config.preprocess, "preprocess")
-        after = spec_inference.make_ops(self.kinds.ops, config.postprocess, "postprocess")
+        source, before, after = operators(self.kinds, config, source)
         own = self.kinds.backends[config.backend].describe(source)
         if own is None:
             return None

@@ -25,6 +25,7 @@ from tensorgate.gateway.contract.backend import Cut, Padding, RaggedInput
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
+from tensorgate.gateway.contract.text import SECTION, TextOptions
 
 FeatureValue: TypeAlias = StrictBool | StrictInt | StrictFloat | StrictStr
 """What a feature of an Example may have, before the model's input says which of them it takes."""
@@ -274,6 +275,9 @@ class ModelConfig(Options):
     """Ops after the model, in order, on its device."""
     signatures: dict[str, SignatureConfig] = Field(default_factory=dict)
     """Named views for TensorFlow Serving's callers; serving_default over all inputs and outputs stands by itself."""
+    text: TextOptions | None = None
+    """What the model does with text, for callers that send texts and chats, and no tensors; null: nothing that they can
+    ask for."""
     response_cache: bool = False
     """Whether equal requests may get an answer that was given before; for models whose answer depends on nothing but
     the request's tensors and parameters. See the section of the same name."""
@@ -360,6 +364,6 @@ class ModelConfig(Options):
         return Padding(self.pad_batches_to, ragged.ragged() if ragged else NOTHING, cuts)
 
     def mappings(self) -> dict[str, Options]:
-        """The sections of dialects in this model, by dialect name; only those that are set."""
-        sections = {name: getattr(self, name) for name in self.dialect_names}
+        """The sections that views carry: of dialects, by dialect name, and `text`; only those that are set."""
+        sections = {name: getattr(self, name) for name in (*self.dialect_names, SECTION)}
         return {name: section for name, section in sections.items() if section is not None}

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.dialect import Resolve
@@ -214,13 +214,22 @@ FindModel: TypeAlias = Callable[[str, int | None], Described | None]
 """(name, version) -> another model as its callers see it; None where that is not known. Raises ModelNotFound."""
 
 
+class SpokenUpstream(NamedTuple):
+    """A dialect that other servers are asked in."""
+
+    name: str
+    transports: tuple[str, ...]
+    """Over which of http and grpc."""
+    finds_models: bool
+    """Whether that can find out which models another server has."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerKind:
     """How a backend asks for all models of another server: the section `upstreams` of the YAML."""
 
-    options_by_dialects: Callable[[tuple[str, ...], frozenset[str]], type[Options]]
-    """Names of the dialects that have a client, and those of them that cannot find models -> what the YAML may say of
-    a server."""
+    options_by_dialects: Callable[[tuple[SpokenUpstream, ...]], type[Options]]
+    """The dialects that have a client -> what the YAML may say of a server."""
     open: Callable[[Any, Clients], ModelServer]
     """An object of those options -> the server. It connects when it is asked."""
 
@@ -258,8 +267,8 @@ class BackendKind:
     gpu_problem: Callable[[], str] | None = None
     """Why its models cannot run on a GPU here, naming what is missing; empty where they can. None: `device` is nothing
     to them, or `auto` is the host."""
-    options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
-    """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""
+    options_by_dialects: Callable[[tuple[SpokenUpstream, ...]], type[Options]] | None = None
+    """The dialects that have a client -> `options`, for a backend that asks other servers."""
     servers: ServerKind | None = None
     """Of a backend that can serve all models of another server."""
     server_options: type[Options] | None = None

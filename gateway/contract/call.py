@@ -144,6 +144,8 @@ class Call:
     """
     accepted: bool = False
     """The question is a model's to answer, and an error from here on is an answer, too. The service writes it."""
+    has_replied: bool = False
+    """A reply has been sent, and what goes wrong from now on comes behind it. The service writes it."""
     regions: Regions = NO_REGIONS
     """The memory that callers share. The service writes it."""
     in_thread: bool = False

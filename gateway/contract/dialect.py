@@ -45,6 +45,10 @@ GatewayError."""
 EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
 """(last answer, its question) -> the reply that ends the stream, if the protocol has one."""
 
+Follow: TypeAlias = Callable[[InferResponse, InferRequest], bool]
+"""(answer, its question) -> whether the caller wants no more answers. Called once for each, in order, on the event
+loop; may raise GatewayError."""
+
 IsLong: TypeAlias = Callable[[InferResponse, InferRequest], bool]
 """(answer, its question) -> whether encoding it would hold up the event loop."""
 
@@ -78,6 +82,11 @@ class Endpoint:
     encode_end: EncodeEnd | None = None
     is_long: IsLong = is_long_as_text
     """A long reply is encoded in a thread."""
+    follow: Follow | None = None
+    """Sees each answer of a request before it is encoded. Where the caller takes one reply, all answers are seen before
+    the last of them is encoded: so a text that came in pieces is one reply. With it, and only with it, an InferTogether
+    may ask a model that gives many answers, and be answered by a stream.
+    """
     model_of: ModelOf | None = None
     """Finds the model before all of a call is here, so that the call may be sent on to another server meanwhile. Over
     gRPC `decode` has the last word, since the rest of a message may name another one.
@@ -215,3 +224,9 @@ class DialectKind:
     warmup_requests: Callable[[Any, Path, ModelView], Iterable[WarmupRequest]] = lambda options, path, view: ()
     """(an object of `options`, where a version lies, that version) -> the requests that the server that it imitates
     would run there before it is ready. Raises ValueError, OSError."""
+
+    @property
+    def client_transports(self) -> tuple[str, ...]:
+        """Over what other servers can be asked in it."""
+        clients = {"grpc": self.grpc_client, "http": self.http_client}
+        return tuple(transport for transport, client in clients.items() if client is not None)

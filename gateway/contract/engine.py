@@ -31,6 +31,10 @@ Infer: TypeAlias = Callable[[InferRequest, Resolve, OnAnswer | None], Awaitable[
 the last argument; the resolve is for a model that was unloaded meanwhile. Raises GatewayError."""
 
 
+Forward: TypeAlias = Callable[[ModelView], Awaitable[None]]
+"""Has the server behind a model answer the call. Raises GatewayError."""
+
+
 class CallResolver(Protocol):
     """The Resolve of one call: who calls, and with which headers, may decide what a name means."""
 
@@ -44,6 +48,12 @@ class CallResolver(Protocol):
         """Run an inference as the route of its view says: within its timeout and its number of concurrent requests, by
         another model if the first one cannot and nothing has been replied yet, and mirrored -> seconds that the model
         took. Raises GatewayError.
+        """
+        ...
+
+    async def forward(self, view: ModelView, ask: Forward, has_replied: Callable[[], bool]) -> ModelView | None:
+        """Have another server answer the call as the route of this view says -> None; or the model that has to be asked
+        in its place, by a request of tensors, if it cannot. Raises GatewayError.
         """
         ...
 

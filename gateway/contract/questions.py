@@ -63,6 +63,23 @@ class ModelList:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedModels:
+    """What are the models that are served now, the highest version of each public name? -> tuple[ModelView, ...]
+
+    `name` is for the dialect's own encoder, which tells of that one alone.
+    """
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownAnswer:
+    """What a dialect could answer while it read the question, with what it knows of the model. -> `answer`"""
+
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ModelReady:
     """Is this model (this version of it) ready? Never fails: an unknown model is not ready. -> bool"""
 
@@ -387,6 +404,8 @@ Question: TypeAlias = (
     | SetOnline
     | ServerMetadata
     | ModelList
+    | ServedModels
+    | KnownAnswer
     | ModelReady
     | ModelMetadata
     | ApiDocument

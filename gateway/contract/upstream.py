@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Reply
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel
 from tensorgate.gateway.contract.tensor import NOTHING, Tensors, TensorSpec
@@ -91,6 +91,21 @@ class Client(Protocol):
     def aliases(self) -> tuple[str, ...]:
         """What else its callers may call the model."""
         return ()
+
+    @property
+    def readdresses(self) -> bool:
+        """Whether `readdressed` says how to ask: then the model may have another name here."""
+        return False
+
+    def passes_on(self, call: Call) -> bool:
+        """Whether the server may be asked what a caller asks in the same dialect, over the same transport."""
+        return True
+
+    def readdressed(self, call: Call) -> tuple[str, Sequence[Buffer]] | None:
+        """The target and the body by which the server is asked what a caller asks in the same dialect; None: by the
+        caller's own. In any thread; the call has been read before.
+        """
+        return None
 
     def probe(self) -> Ask:
         """Asks whether the model can answer now."""

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import Handle, ModelView
+from tensorgate.gateway.contract.files import ABSOLUTE
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Signature, TensorSpec
 from tensorgate.gateway.crossing.frames import CrossingBroken
@@ -47,7 +48,7 @@ def view_message(view: ModelView, serial: int, writer: TensorWriter, replica: Re
         view.merges,
         view.sees_requests,
         () if view.forwarder is None else tuple(sorted(view.forwarder.kinds)),
-        {dialect: options.model_dump_json() for dialect, options in view.mappings.items()},
+        {dialect: options.model_dump_json(context=ABSOLUTE) for dialect, options in view.mappings.items()},
         view.devices,
         view.instances,
         replica,
@@ -55,7 +56,7 @@ def view_message(view: ModelView, serial: int, writer: TensorWriter, replica: Re
 
 
 def view_of(said: View, handle: Handle, options: Mapping[str, type[Options]], reader: TensorReader) -> ModelView:
-    """`options` has each dialect's section of a model. Raises CrossingBroken."""
+    """`options` has each section of a model that views carry. Raises CrossingBroken."""
     try:
         return ModelView(
             said.name,

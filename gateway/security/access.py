@@ -15,6 +15,7 @@ from tensorgate.gateway.contract.questions import (
     ModelList,
     ModelStatistics,
     RepositoryIndex,
+    ServedModels,
     ServerMetadata,
     TraceSettings,
     UnloadModel,
@@ -96,7 +97,7 @@ class AccessRules:
         kind = type(question)
         if kind is ModelList:
             return tuple(name for name in answer if self.may(caller, name))
-        if kind in (RepositoryIndex, ModelStatistics):
+        if kind in (RepositoryIndex, ModelStatistics, ServedModels):
             return tuple(each for each in answer if self.may(caller, each.name))
         if kind is ServerMetadata:
             shown = dict(answer.configuration)

@@ -59,7 +59,5 @@ class CallOutcome:
     """From the submission of an inference to the model's last answer; 0 where that did not come."""
     answered = 0.0
     """When the model had given its last answer, in seconds of time.perf_counter()."""
-    has_replied = False
-    """Whether an answer of a model has been sent."""
     recorded: Any = None
     """What is kept of a call that is recorded: see recording.recorder.CallRecording."""

@@ -253,6 +253,7 @@ def test_defaults(folder: Path) -> None:
                 "preprocess": [],
                 "postprocess": [],
                 "signatures": {},
+                "text": None,
                 "response_cache": False,
                 "parameters": {},
                 "example": None,
