@@ -7,6 +7,7 @@ DIALECTS = {
     "open_inference": "tensorgate.adapters.open_inference:KIND",
     "tf_serving": "tensorgate.adapters.tf_serving:KIND",
     "grps": "tensorgate.adapters.grps:KIND",
+    "openai": "tensorgate.adapters.openai:KIND",
 }
 
 CONFORMANCE = {

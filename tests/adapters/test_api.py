@@ -30,6 +30,7 @@ DIALECTS = {
     "open_inference": dialect("open_inference"),
     "tf_serving": dialect("tf_serving"),
     "grps": dialect("grps"),
+    "openai": dialect("openai"),
     "grps at a path of its own": dialect("grps", **OWN_PATH),
     "grps, always 200": dialect("grps", http_status="always_200"),
 }

@@ -54,6 +54,8 @@ def demo_config(
         options["path"] = str(DEMO.parent / options["path"])
         if "example" in options:
             options["example"] = str(DEMO.parent / options["example"])
+        text = options.get("text", {})
+        text.update({key: str(DEMO.parent / text[key]) for key in ("tokenizer", "chat_template") if key in text})
         options.update(every or {})
         options["class_labels"] = {k: str(DEMO.parent / v) for k, v in options.get("class_labels", {}).items()}
     config["models"].update(models or {})

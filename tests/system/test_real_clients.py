@@ -24,6 +24,7 @@ import pytest
 import yaml
 from client_scripts import SCRIPTS, Outcomes, checks_of, environment, run_script
 from serving import DOOR_OPTIONS, RAISED
+from text_world import DEFAULT_MODELS, text_models
 from waiting import wait_until
 
 from tensorgate.gateway.contract.tensor import DTYPES
@@ -48,6 +49,7 @@ def configuration() -> str:
         if "example" in model:
             model["example"] = _absolute(model["example"])
         model["class_labels"] = {output: _absolute(path) for output, path in model.get("class_labels", {}).items()}
+        model.update({"text": {**text, **_files(text)}} if (text := model.get("text")) else {})
     for datatype in DTYPES:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
@@ -57,6 +59,8 @@ def configuration() -> str:
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
     config["models"]["fast_countdown"] = config["models"]["countdown"] | {"parameters": {"pause_ms": 0}}
     config["models"] |= {"repeat_int32": _repeat(), "colours": _colours(), "slow": _slow()}
+    config["models"] |= text_models(config["models"]["writer"]["text"]["tokenizer"])
+    config["openai"] = DEFAULT_MODELS
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
     config["tracing"] = {"file": "trace.json"}
     config["shared_memory"] = {"system": True}
@@ -115,6 +119,10 @@ def _colours() -> dict[str, Any]:
         "class_labels": {"colours": str(SCRIPTS / "colours.txt")},
         "open_inference": {"model_config": {"input": [{"name": "picture", "format": "FORMAT_NHWC"}]}},
     }
+
+
+def _files(text: Mapping[str, Any]) -> dict[str, str]:
+    return {key: _absolute(text[key]) for key in ("tokenizer", "chat_template") if key in text}
 
 
 def _slow() -> dict[str, Any]:

@@ -52,6 +52,7 @@ TARGETS = {
     "open_inference": ("/v2/models/m/infer", "/v2/models/m/generate"),
     "tf_serving": ("/v1/models/m:predict", "/v1/models/m:classify"),
     "grps": ("/grps/v1/infer/predict",),
+    "openai": ("/v1/embeddings", "/v1/messages", "/v2/rerank", "/embed"),
 }
 ENDPOINTS: list[tuple[str, Endpoint]] = []
 for name, kind in registries().dialects.items():

@@ -53,7 +53,7 @@ def test_a_port_tells_of_what_it_speaks(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="open_inference"):
         asked(documents, dialect="open_inference")
     elsewhere = orjson.loads(documents.write(ApiDocument(("unknown", "port"), None, "/openapi.json"), ()))
-    assert len(elsewhere["tags"]) == 3
+    assert len(elsewhere["tags"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ ADDRESSES = {
     ),
     "grps": ("POST /grps/v1/health/online", "GET /grps/v1/health/offline"),
     "tf_serving": (),
+    "openai": (),
 }
 OPEN = {
     "open_inference": "GET /v2/health/live",

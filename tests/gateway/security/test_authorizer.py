@@ -21,6 +21,8 @@ import pytest
 import yaml
 
 from tensorgate.adapters.open_inference.routes import ENDPOINTS as OPEN_INFERENCE
+from tensorgate.adapters.openai.options import OpenAiOptions
+from tensorgate.adapters.openai.routes import endpoints as openai_endpoints
 from tensorgate.adapters.protobuf import messages as pb
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
@@ -123,6 +125,10 @@ HEALTH, CALL, OF_MODEL, READY, ADMIN = "health", "call", "of a model", "readines
 V2_INFER = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}).encode()
 
 
+WITHOUT_A_NAME = ("/embed", "/rerank", "/similarity", "/predict")
+"""Addresses of OpenAI's neighbours whose callers name no model, or in the query."""
+
+
 class Row(NamedTuple):
     """What an endpoint is to the gate, and a request that names the model m."""
 
@@ -164,6 +170,16 @@ HTTP: dict[str, dict[str, Row]] = {
         "GET /grps/v1/monitor/series?name=x": Row(CALL),
         "POST /grps/v1/infer/predict?model=m-1": Row(OF_MODEL, b'{"ndarray": [1]}'),
         "POST /grps/v1/nothing": Row(CALL),
+    },
+    "openai": {
+        **{
+            f"{method} {path}": Row(OF_MODEL, b'{"model": "m"}') if method == "POST" else Row(CALL)
+            for path, (method, _) in openai_endpoints(OpenAiOptions()).items()
+            if path not in WITHOUT_A_NAME
+        },
+        **{f"POST {path}?model=m": Row(OF_MODEL, b"{}") for path in WITHOUT_A_NAME},
+        "GET /openai/v1/models/m": Row(CALL),
+        "POST /openai/v1/nothing": Row(CALL),
     },
 }
 V2_ADMIN = ("RepositoryModelLoad", "RepositoryModelUnload", "TraceSetting", "LogSettings")
@@ -207,6 +223,7 @@ GRPC: dict[str, dict[str, Row]] = {
         "/grps.protos.v1.GrpsService/ServerMetadata": Row(CALL),
         "/grps.protos.v1.GrpsService/ModelMetadata": Row(CALL),
     },
+    "openai": {},
 }
 PLACES = {"{model}": "m", "{version}": "1", "{kind}": "system", "{region}": "r"}
 
@@ -257,6 +274,9 @@ def expected(kind: str, who: str) -> int:
 def text_of(dialect: str, body: bytes) -> str:
     """The text of an error in the dialect's own envelope."""
     document = json.loads(body)
+    if dialect == "openai":
+        error = document["message"] if "message" in document else document["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
     if dialect != "grps":
         assert document.keys() == {"error"}
         return str(document["error"])
@@ -297,7 +317,8 @@ async def test_http(house: House, credential: str) -> None:
                 continue
             assert status == want, (address, status, body)
             text = text_of(dialect, body)
-            assert ("credentials" in text.lower()) is (want == UNKNOWN), (address, text)
+            of_credentials = "credentials" in text.lower() or "API key" in text
+            assert of_credentials is (want == UNKNOWN), (address, text)
             assert ("WWW-Authenticate" in told) is (want == UNKNOWN)
 
 

@@ -1,0 +1,215 @@
+"""A text that grows answer by answer: where it stops, why, and how many tokens it has.
+
+A stop word may come in two answers, so that what may be its beginning is held back until it is known. What the model
+itself says of its answer, as parameters, comes first: `finish_reason`, `prompt_tokens`, `completion_tokens`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tensorgate.adapters.openai.tokens import Tokenizer
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import ModelFailed
+from tensorgate.gateway.contract.tensor import BYTES, Array
+
+_ID_BYTES: Final = 12
+
+
+class Exchange:
+    """What all texts of one call have in common: n of them, or one for each of several prompts."""
+
+    def __init__(self, model: str, prefix: str, *, stream: bool, wants_usage: bool = False) -> None:
+        self.id = f"{prefix}{secrets.token_hex(_ID_BYTES)}"
+        self.created = int(time.time())
+        self.model = model
+        self.stream = stream
+        self.wants_usage = wants_usage
+        self.has_begun = False
+        """Whether something has been told."""
+        self.texts: list[GeneratedText] = []
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        return _sum([text.prompt_tokens for text in self.texts if text.counts_prompt])
+
+    @property
+    def completion_tokens(self) -> int | None:
+        return _sum([text.completion_tokens for text in self.texts])
+
+    @property
+    def is_over(self) -> bool:
+        return all(text.is_over for text in self.texts)
+
+
+class GeneratedText:
+    """One text."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        index: int,
+        *,
+        output: str,
+        stops: Sequence[str] = (),
+        max_tokens: int | None = None,
+        tokenizer: Tokenizer | None = None,
+        prompt_tokens: int | None = None,
+        counts_prompt: bool = True,
+        echo: str = "",
+    ) -> None:
+        self.exchange = exchange
+        self.index = index
+        self.counts_prompt = counts_prompt
+        self.delta = echo
+        """What is to be sent now."""
+        self.stopped_by: str | None = None
+        self.is_over = False
+        self.prompt_tokens = prompt_tokens
+        self._told_reason = ""
+        self._told_tokens: int | None = None
+        self._output = output
+        self._stops = [stop for stop in stops if stop]
+        self._max_tokens = max_tokens
+        self._tokenizer = tokenizer
+        self._pieces: list[str] = [echo] if echo else []
+        self._echo = len(self._pieces)
+        self._held = ""
+        self._answers = 0
+        self._rest = b""
+        self._counted = (0, 0)
+        exchange.texts.append(self)
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self._pieces)
+
+    def follow(self, answer: InferResponse) -> bool:
+        """Take an answer -> whether that was enough. Raises ModelFailed for one that is no text."""
+        self._note(answer)
+        array = answer.outputs.get(self._output)
+        if array is None or self.stopped_by is not None:
+            return self.stopped_by is not None
+        self._answers += 1
+        new = self._held + self._decoded(array)
+        stop = min(((at, each) for each in self._stops if (at := new.find(each)) >= 0), default=None)
+        if stop is not None:
+            self.stopped_by = stop[1]
+            self._give(new[: stop[0]], "")
+            return True
+        held = max((_overlap(new, each) for each in self._stops), default=0)
+        self._give(new[: len(new) - held], new[len(new) - held :])
+        return False
+
+    def end(self) -> str:
+        """No more answers come -> what was held back."""
+        self.is_over = True
+        rest, self._held = self._held + self._rest.decode("utf-8", "replace"), ""
+        self._rest = b""
+        if self.stopped_by is not None:
+            return ""
+        if rest:
+            self._pieces.append(rest)
+        return rest
+
+    def take_delta(self) -> str:
+        """What is to be sent now, once."""
+        delta, self.delta = self.delta, ""
+        return delta
+
+    @property
+    def completion_tokens(self) -> int | None:
+        """As the model says it, or the tokenizer; each answer of a stream is one token at least."""
+        if self._told_tokens is not None:
+            return self._told_tokens
+        if self._tokenizer is None:
+            return None
+        if self._counted[0] != len(self._pieces):
+            told = "".join(self._pieces[self._echo :])
+            self._counted = len(self._pieces), self._tokenizer.count(told, special=False)
+        return max(self._counted[1], self._answers if self._answers > 1 else 0)
+
+    @property
+    def finish_reason(self) -> str:
+        """stop, or length; or what the model says."""
+        if self.stopped_by is not None:
+            return "stop"
+        if self._told_reason:
+            return self._told_reason
+        count = self.completion_tokens if self._max_tokens is not None else None
+        if count is None:
+            count = self._answers
+        return "length" if self._max_tokens is not None and count >= self._max_tokens else "stop"
+
+    def _note(self, answer: InferResponse) -> None:
+        said = answer.parameters
+        if not said:
+            return
+        reason = said.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._told_reason = reason
+        for name in ("prompt_tokens", "completion_tokens"):
+            value = said.get(name)
+            if type(value) is int:
+                if name == "prompt_tokens":
+                    self.prompt_tokens = value
+                else:
+                    self._told_tokens = value
+
+    def _give(self, text: str, held: str) -> None:
+        self._held = held
+        if text:
+            self._pieces.append(text)
+            self.delta += text
+
+    def _decoded(self, array: Array) -> str:
+        """A character may come in two answers, too."""
+        if array.dtype != BYTES:
+            raise ModelFailed(f"the model's output '{self._output}' is no text")
+        data = self._rest + b"".join(np.asarray(array).reshape(-1).tolist())
+        text, taken = _complete(data)
+        self._rest = data[taken:]
+        return text
+
+
+def follow(answer: InferResponse, request: InferRequest) -> bool:
+    """Endpoint.follow of all generations."""
+    text: GeneratedText = request.wire
+    return text.follow(answer)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of a text may be the beginning of a stop word."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+def _complete(data: bytes) -> tuple[str, int]:
+    """The whole characters of UTF-8, and how many bytes they have. What is no UTF-8 is replaced."""
+    try:
+        return data.decode(), len(data)
+    except UnicodeDecodeError as error:
+        if error.end == len(data) and error.reason == "unexpected end of data":
+            return data[: error.start].decode(), error.start
+        return data.decode("utf-8", "replace"), len(data)
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def usage(exchange: Exchange) -> dict[str, Any] | None:
+    """OpenAI's `usage`; None where nobody knows the tokens."""
+    prompt, completion = exchange.prompt_tokens, exchange.completion_tokens
+    if prompt is None or completion is None:
+        return None
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
