@@ -39,7 +39,7 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.contract.backend import BackendKind
+from tensorgate.gateway.contract.backend import BackendKind, SpokenUpstream
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, SampleRequest
 from tensorgate.gateway.contract.execution import Computation
@@ -125,13 +125,16 @@ def registries() -> Registries:
     """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
     dialects: dict[str, DialectKind] = _imported(DIALECTS)
     backends: dict[str, BackendKind] = _imported(BACKENDS)
-    with_client = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
-    blind = frozenset(name for name in with_client if not dialects[name].finds_models)
+    with_client = tuple(
+        SpokenUpstream(name, transports, kind.finds_models)
+        for name, kind in dialects.items()
+        if (transports := kind.client_transports)
+    )
     for name, kind in backends.items():
         if kind.options_by_dialects is not None:
             kind = backends[name] = replace(kind, options=kind.options_by_dialects(with_client))
         if kind.servers is not None:
-            backends[name] = replace(kind, server_options=kind.servers.options_by_dialects(with_client, blind))
+            backends[name] = replace(kind, server_options=kind.servers.options_by_dialects(with_client))
     return Registries(dialects, backends, _imported(OPS), user_ops.load)
 
 

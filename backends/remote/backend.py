@@ -100,7 +100,7 @@ class RemoteBackend(RequestBackend):
             if (other := upstream.other) is not None:
                 beside = _client(source, other)
                 self._pools[beside.transport] = on_loop(_open(beside, other, access_of(other), source.name))
-            self.forwarder = RemoteForwarder(self._pools, upstream, source.name, client.aliases, options.in_flight)
+            self.forwarder = RemoteForwarder(self._pools, upstream, source.name, client, options.in_flight)
         self._specs = {spec.name: spec for spec in self.outputs}
         self._fitting: set[tuple[Any, ...]] = set()
         self._all: tuple[str, ...] = tuple(self._specs) if source.outputs else ()

@@ -80,14 +80,18 @@ class RemoteForwarder:
     """See contract.forwarding.Forwarder. `name` is the model's, here and there."""
 
     def __init__(
-        self, pools: Mapping[str, Pool], upstream: UpstreamOptions, name: str, aliases: tuple[str, ...], in_flight: int
+        self, pools: Mapping[str, Pool], upstream: UpstreamOptions, name: str, client: Client, in_flight: int
     ) -> None:
         """`pools` are by transport."""
         self._pools = pools
+        self._readdressed = client.readdressed
+        self._passes_on = client.passes_on
+        aliases = client.aliases
+        self._own_headers = frozenset(upstream.headers)
         self.kinds = frozenset((upstream.dialect, transport) for transport in pools)
         self.aliases = aliases
         self._name = name
-        self._names = frozenset((name, *aliases))
+        self._names = None if client.readdresses else frozenset((name, *aliases))
         self._timeout_s = upstream.timeout_ms / 1000
         self._in_flight = in_flight
         self._room = asyncio.Semaphore(in_flight)
@@ -95,7 +99,12 @@ class RemoteForwarder:
 
     def takes(self, call: Call, name: str) -> bool:
         """Memory that callers share with this gateway is nothing to another server."""
-        return (call.dialect, call.transport) in self.kinds and name in self._names and not call.regions.in_use
+        return (
+            (call.dialect, call.transport) in self.kinds
+            and (self._names is None or name in self._names)
+            and not call.regions.in_use
+            and self._passes_on(call)
+        )
 
     async def forward(
         self, call: Call, headers: Mapping[str, str], *, streams: bool, whole: bool
@@ -112,11 +121,18 @@ class RemoteForwarder:
             await self._room.acquire()
         try:
             pool, is_http = self._pools[call.transport], call.transport == "http"
-            ask = Ask(
+            told = _headers_there(call)
+            if self._own_headers:  # such as the key by which that server knows this gateway
+                told = {name: value for name, value in told.items() if name not in self._own_headers}
+            target, body = self._readdressed(call) or (
                 call.raw_target,
                 (call.body,) if len(call.body) or not is_http else (),
+            )
+            ask = Ask(
+                target,
+                body,
                 call.method,
-                {**_headers_there(call), **headers},
+                {**told, **headers},
                 ChunkCutter if is_http else None,
                 call.arriving,
                 takes_arriving=not whole,
@@ -151,6 +167,8 @@ def may_forward(source: ModelSource, client: Client, upstream: UpstreamOptions) 
     tensors, or which of its versions and signatures answers; nor where there are several addresses, of which one would
     have to get all calls that belong together.
     """
+    if client.readdresses:  # a call that is asked by no tensors does not depend on theirs
+        return upstream.forward
     is_same = upstream.model in ("", source.name) and not (
         source.inputs
         or source.outputs

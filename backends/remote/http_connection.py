@@ -101,7 +101,8 @@ class HttpConnection:
     async def _messages(self, connection: Http1Connection, reader: ReplyReader, cut: Cutter) -> AsyncIterator[bytes]:
         size = 0
         while True:
-            for part in connection.take():
+            if parts := connection.take():
+                part = parts[0] if len(parts) == 1 else b"".join(parts)  # what came together goes on together
                 size += len(part)
                 messages = cut.feed(part)
                 for message in messages:

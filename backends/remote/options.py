@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_validator, model_validator
 
+from tensorgate.gateway.contract.backend import SpokenUpstream
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
 
@@ -69,6 +72,9 @@ _DEFAULT_TLS = UpstreamTls.model_validate({})
 class ServerOptions(Options):
     """Another server, and how it is asked."""
 
+    transports: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    """Over what servers of a dialect are asked, of those that are not asked over gRPC and HTTP."""
+
     dialect: str = Field(description="What it speaks.")
     transport: Literal["grpc", "http"] = Field("grpc", description="Over what.")
     address: str | tuple[str, ...] = Field(
@@ -95,6 +101,15 @@ class ServerOptions(Options):
         default_factory=dict,
         description="Sent with every call: HTTP headers or gRPC metadata, in lower case. Secrets as {env: NAME}.",
     )
+
+    @field_validator("transport")
+    @classmethod
+    def _is_a_transport_of_the_dialect(cls, transport: str, info: ValidationInfo) -> str:
+        dialect = info.data.get("dialect")
+        known = cls.transports.get(dialect) if dialect is not None else None
+        if known is not None and transport not in known:
+            raise ValueError(f"servers are asked in {dialect} over {' or '.join(known)}")
+        return transport
 
     @field_validator("address", "other_address")
     @classmethod
@@ -184,21 +199,32 @@ class RemoteOptions(Options):
 
 # Never stale: made of the names, and of this module's own classes.
 @lru_cache(maxsize=8)
-def remote_options(dialects: tuple[str, ...]) -> type[RemoteOptions]:
+def remote_options(dialects: tuple[SpokenUpstream, ...]) -> type[RemoteOptions]:
     """RemoteOptions whose upstream speaks one of these dialects."""
-    options: type[RemoteOptions] = _narrowed(
-        RemoteOptions, upstream=_narrowed(UpstreamOptions, dialect=Literal[dialects])
-    )
+    options: type[RemoteOptions] = _narrowed(RemoteOptions, upstream=_speaking(UpstreamOptions, dialects))
     return options
 
 
 # Never stale: as above.
 @lru_cache(maxsize=8)
-def server_options(dialects: tuple[str, ...], blind: frozenset[str] = frozenset()) -> type[ModelServerOptions]:
-    """ModelServerOptions of a server that speaks one of these dialects, `blind` ones with all models named."""
-    options: type[ModelServerOptions] = _narrowed(ModelServerOptions, dialect=Literal[dialects])
-    options.blind = blind
+def server_options(dialects: tuple[SpokenUpstream, ...]) -> type[ModelServerOptions]:
+    """ModelServerOptions of a server that speaks one of these dialects; all models are named of a blind one."""
+    options: type[ModelServerOptions] = _speaking(ModelServerOptions, dialects)
+    options.blind = frozenset(each.name for each in dialects if not each.finds_models)
     return options
+
+
+def _speaking(options: type[ServerOptions], dialects: tuple[SpokenUpstream, ...]) -> Any:
+    only = {each.name: each.transports for each in dialects if len(each.transports) == 1}
+    transport = Field(
+        default_factory=lambda data: only.get(data.get("dialect"), ("grpc",))[0],
+        description=f"{options.model_fields['transport'].description} By default grpc, or the dialect's only one.",
+    )
+    fields: dict[str, Any] = {"transport": (Literal["grpc", "http"], transport)}
+    base: Any = create_model(options.__name__, __base__=options, __doc__=options.__doc__, **fields)
+    speaking = _narrowed(base, dialect=Literal[tuple(each.name for each in dialects)])
+    speaking.transports = only
+    return speaking
 
 
 def _narrowed(options: type[Options], **types: Any) -> Any:

@@ -116,7 +116,11 @@ class Route:
     def may_fall_back(self, request: InferRequest, error: GatewayError) -> bool:
         """Whether another model may answer after this error. A sequence that has started stays with its model."""
         sequence = request.sequence
-        if not self.fallback or (sequence is not None and sequence.id and not sequence.start):
+        return not (sequence is not None and sequence.id and not sequence.start) and self.has_fallback_for(error)
+
+    def has_fallback_for(self, error: GatewayError) -> bool:
+        """Whether what failed with this error may be asked of another model."""
+        if not self.fallback:
             return False
         if isinstance(error, QueueFull) or error.code is Code.RESOURCE_EXHAUSTED:
             return self.config.fallback_on_overload

@@ -6,8 +6,10 @@ not loaded or not ready is replaced by the route's fallback, if it has one.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -15,12 +17,20 @@ from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Resolve
-from tensorgate.gateway.contract.engine import DecodeAgain, Infer
-from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound, Unavailable, Unsupported
+from tensorgate.gateway.contract.engine import DecodeAgain, Forward, Infer
+from tensorgate.gateway.contract.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    LabelNotFound,
+    ModelNotFound,
+    Unavailable,
+    Unsupported,
+)
 from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.routing.route import Route, routes_of
 from tensorgate.gateway.security.access import AccessRules
+from tensorgate.gateway.wire.eager_start import in_task
 
 _NOT_THERE: Final = (ModelNotFound, LabelNotFound, Unavailable)
 """A target of a route cannot answer: another one may."""
@@ -44,13 +54,14 @@ class Resolution:
     def __call__(self, ref: ModelRef) -> ModelView:
         self.ref = ref
         access = self._router.access
-        if access is None:
-            self._router.check_forward(self.call, ref)
-            return self._router.resolve(ref, self)
-        access.check_name(self.call.caller, ref)
+        if access is not None:
+            access.check_name(self.call.caller, ref)
         self._router.check_forward(self.call, ref)
         view = self._router.resolve(ref, self)
-        access.check(self.call.caller, ref, view)
+        if access is not None:
+            access.check(self.call.caller, ref, view)
+        if self.route is not None and self._router.passes_on(view, self.call, ref.name):
+            raise MustForward(view)
         return view
 
     def again(self, request: InferRequest) -> Resolve | None:
@@ -70,12 +81,46 @@ class Resolution:
         route = self.route
         if route is None or not route.may_fall_back(request, error):
             return None
-        self.tried.append(request.view)
-        view = self._router.fallback(route, self.ref, self.tried)
+        view = self._fallback(route, request.view)
+        return None if view is None else lambda ref: view
+
+    def _fallback(self, route: Route, tried: ModelView) -> ModelView | None:
+        self.tried.append(tried)
+        view = self._router.fallback(route, self.ref, self.tried, self.call)
         if view is not None and (access := self._router.access) is not None:
             access.check(self.call.caller, self.ref, view)
         self.why = "fallback"
-        return None if view is None else lambda ref: view
+        return view
+
+    async def forward(self, view: ModelView, ask: Forward, has_replied: Callable[[], bool]) -> ModelView | None:
+        """See CallResolver."""
+        route: Route = view.route  # type: ignore[assignment]  # it was found by one of ours
+        route.enter()
+        try:
+            while True:
+                route.count(view, self.why)
+                try:
+                    if not route.timeout_s:
+                        await ask(view)
+                    else:
+                        await in_task()
+                        async with asyncio.timeout(route.timeout_s):
+                            await ask(view)
+                except TimeoutError:
+                    raise DeadlineExceeded(view.name) from None
+                except GatewayError as error:
+                    if has_replied() or not route.has_fallback_for(error):
+                        raise
+                    found = self._fallback(route, view)
+                    if found is None:
+                        raise
+                    if not self._router.passes_on(found, self.call, self.ref.name):
+                        return found
+                    view = found
+                else:
+                    return None
+        finally:
+            route.leave()
 
     async def infer(
         self, request: InferRequest, decode: DecodeAgain, infer: Infer, has_replied: Callable[[], bool]
@@ -207,6 +252,10 @@ class Router:
         ):
             raise MustForward(view)
 
+    def passes_on(self, view: ModelView, call: Call | None, name: str) -> bool:
+        """Whether the server behind a model answers this call, which names the model so."""
+        return call is not None and self.forwards and view.forwarder is not None and view.forwarder.takes(call, name)
+
     def forwarded(self, kind: tuple[str, str], named: Callable[[], ModelRef | None]) -> ModelRef | None:
         """See contract.engine.Engine."""
         if self._snapshot is not self._repository.snapshot:
@@ -233,11 +282,13 @@ class Router:
         """The version of a route's target, under the model's own name. Raises ModelNotFound, LabelNotFound."""
         return self._version(target.model, ModelRef(target.model, target.version, target.label)).view
 
-    def fallback(self, route: Route, ref: ModelRef, tried: list[ModelView]) -> ModelView | None:
+    def fallback(
+        self, route: Route, ref: ModelRef, tried: list[ModelView], call: Call | None = None
+    ) -> ModelView | None:
         """The first model of a route's fallback that is ready and has not been tried; None if there is none."""
         handles = [view.handle for view in tried]
         for target in route.fallback:
-            view = self._ready(route, target, ref)
+            view = self._ready(route, target, ref, call)
             if view is not None and view.handle not in handles:
                 return view
         return None
@@ -264,6 +315,23 @@ class Router:
         """The models of a route's targets, or the model itself."""
         route = self.routes.get(name)
         return [name] if route is None else [target.model for target in route.targets]
+
+    def views(self) -> tuple[ModelView, ...]:
+        """What answers now under each public name, also what another server alone knows how to be asked."""
+        if self._snapshot is not self._repository.snapshot:
+            self._index(self._repository.snapshot)
+        found = []
+        for name in self.names():
+            view = self._forwarding.get(name)
+            if view is None:
+                with suppress(GatewayError):  # it is not loaded, or a route to what cannot be asked by tensors
+                    view = self.resolve(ModelRef(name))
+            for target in () if view is not None or name not in self.routes else self.routes[name].targets:
+                if (behind := self._forwarding.get(target.model)) is not None:
+                    view = replace(behind, name=name)
+            if view is not None:
+                found.append(view)
+        return tuple(found)
 
     def names(self) -> tuple[str, ...]:
         """Every public name, models first."""
@@ -355,7 +423,7 @@ class Router:
         if name in self._repository.snapshot.starting:
             raise Unavailable(f"model '{name}' is being loaded")
 
-    def _version(self, name: str, ref: ModelRef) -> Version:
+    def _version(self, name: str, ref: ModelRef, call: Call | None = None) -> Version:
         """The loaded version of a model that a reference means.
 
         A label is looked up before the model, as TensorFlow Serving does.
@@ -375,47 +443,49 @@ class Router:
         if version not in versions:
             raise ModelNotFound(ref.name, version, serves=True)
         found = versions[version]
-        if found.view.forwarder is not None:
+        if found.view.forwarder is not None and not self.passes_on(found.view, call, ref.name):
             _described(found.view)
         return found
 
     def _by_route(self, route: Route, ref: ModelRef, resolution: Resolution | None) -> ModelView:
         """A named version or label is that of the first target that has it; other requests are divided by weight."""
+        call = None if resolution is None else resolution.call
         if ref.version is not None or ref.label is not None:
-            view = self._public(ref.name, self._named(route, ref), route)
+            view = self._public(ref.name, self._named(route, ref, call), route)
             why = "chosen"
         else:
-            call, key = (None, None) if resolution is None else (resolution.call, resolution.key)
-            target, matched = route.pick(call, key)
-            view, why = self._available(route, target, ref, "matched" if matched else "chosen")
+            target, matched = route.pick(call, None if resolution is None else resolution.key)
+            view, why = self._available(route, target, ref, "matched" if matched else "chosen", call)
             if resolution is not None:
                 resolution.route = route
         if resolution is not None:
             resolution.view, resolution.why = view, why
         return view
 
-    def _named(self, route: Route, ref: ModelRef) -> Version:
+    def _named(self, route: Route, ref: ModelRef, call: Call | None) -> Version:
         why: GatewayError | None = None
         for target in route.targets:
             try:
-                return self._version(target.model, ref)
+                return self._version(target.model, ref, call)
             except _NOT_THERE as error:
                 why = why if isinstance(why, Unavailable) else error  # one that is being loaded may have it
         raise why or ModelNotFound(ref.name)
 
-    def _available(self, route: Route, target: RouteTarget, ref: ModelRef, why: str) -> tuple[ModelView, str]:
+    def _available(
+        self, route: Route, target: RouteTarget, ref: ModelRef, why: str, call: Call | None
+    ) -> tuple[ModelView, str]:
         """The target, or the first ready model of the fallback. If none is ready, raises the target's own error."""
         if route.fallback:
-            if (view := self._ready(route, target, ref)) is not None:
+            if (view := self._ready(route, target, ref, call)) is not None:
                 return view, why
-            if (view := self.fallback(route, ref, [])) is not None:
+            if (view := self.fallback(route, ref, [], call)) is not None:
                 return view, "fallback"
         wanted = ModelRef(ref.name, target.version, target.label)
-        return self._public(ref.name, self._version(target.model, wanted), route), why
+        return self._public(ref.name, self._version(target.model, wanted, call), route), why
 
-    def _ready(self, route: Route, target: RouteTarget, ref: ModelRef) -> ModelView | None:
+    def _ready(self, route: Route, target: RouteTarget, ref: ModelRef, call: Call | None) -> ModelView | None:
         try:
-            model = self._version(target.model, ModelRef(ref.name, target.version, target.label))
+            model = self._version(target.model, ModelRef(ref.name, target.version, target.label), call)
         except _NOT_THERE:
             return None
         return self._public(ref.name, model, route) if model.is_ready() else None
