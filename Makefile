@@ -5,6 +5,7 @@ CLIENTS := .venv-clients
 HEAVY := .venv-heavy
 MLSERVER := .venv-mlserver
 GRPS := .venv-grps
+TEXT := .venv-text
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 CUDA := .venv-cuda12 .venv-cuda13
@@ -71,7 +72,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run;
 # GRPS_SOURCES=DIR, of https://github.com/NetEase-Media/grps, whose server of Python models is asked, and GRPS_EXAMPLES=DIR,
 # of https://github.com/NetEase-Media/grps_examples, whose clients ask it directly and behind a gateway.
-test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TEXT)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -118,13 +119,13 @@ dist: $(DIST)/.installed ## sdist, wheel, bill of materials and checksums of a r
 
 LOCK := pip-compile --quiet --upgrade --strip-extras --generate-hashes --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links
 locks: $(DIST)/.installed ## lock the newest versions of what images bring, to be tested then: deploy/locks/; some minutes
-	$(DIST)/bin/$(LOCK) --extra cpu -o deploy/locks/cpu.txt pyproject.toml
-	for cuda in 12 13; do $(DIST)/bin/$(LOCK) --extra cuda$$cuda --extra images-cuda$$cuda -o deploy/locks/cuda$$cuda.txt pyproject.toml || exit 1; done
+	$(DIST)/bin/$(LOCK) --extra cpu --extra text -o deploy/locks/cpu.txt pyproject.toml
+	for cuda in 12 13; do $(DIST)/bin/$(LOCK) --extra cuda$$cuda --extra images-cuda$$cuda --extra text -o deploy/locks/cuda$$cuda.txt pyproject.toml || exit 1; done
 
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TEXT) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -133,7 +134,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.run: pyproject.toml $(HELPERS) | $(VENV)/bin/python
 	@echo "installing tensorgate (about a minute the first time)"
-	$(PIP) install -e '.[cpu]'
+	$(PIP) install -e '.[cpu,text]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(HELPERS) | $(VENV)/bin/python
@@ -170,6 +171,12 @@ $(MLSERVER)/.installed: tests/system/heavy/requirements-mlserver.txt | $(VENV)/b
 	@echo "installing MLServer into $(MLSERVER) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(MLSERVER)
 	$(MLSERVER)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(TEXT)/.installed: tests/system/heavy/requirements-text.txt | $(VENV)/bin/python
+	@echo "installing frameworks that speak OpenAI's protocol into $(TEXT) (a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(TEXT)
+	$(TEXT)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@
 
 $(GRPS)/.installed: tests/system/heavy/requirements-grps.txt $(TORCH)/.installed | $(VENV)/bin/python

@@ -210,7 +210,7 @@ def test_the_gpus_image_has_what_its_operators_want() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (installed,) = [rest for rest in Dockerfile("Dockerfile.cuda").of("RUN") if "[cuda${CUDA}" in rest]
     extras = re.findall(r"\[([^]]*\$\{CUDA\}[^]]*)\]", installed)[0].split(",")
-    assert extras == ["cuda${CUDA}", "images-cuda${CUDA}"]
+    assert extras == ["cuda${CUDA}", "images-cuda${CUDA}", "text"]
     assert all(each.replace("${CUDA}", release) in project for each in extras for release in ("12", "13"))
 
 

@@ -4,7 +4,7 @@
     python config/demo/make_language_model.py
 
 A recurrent network (GRU) learns to tell the next piece of a text. Pieces are characters and what often stands together:
-"b", "ing", " unto". The gradients are worked out by hand below, so nothing but NumPy is needed; it takes ten minutes
+"b", "ing", " unto". The gradients are worked out by hand below, so that NumPy does it all; it takes ten minutes
 on one core. Seeded: a second run gives the same model, as far as two processors add up alike.
 """
 # ruff: noqa: T201 - a command speaks by print
@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 OUTPUT = Path(__file__).parent / "models/writer/weights.npz"
+TOKENIZER = OUTPUT.parent / "tokenizer.json"
 SEED = 1611
+WORD = r" ?[A-Za-z']+"  # pieces are within it, or one character
 PIECES = 1024
 EMBEDDING = 160
 HIDDEN = 384
@@ -53,7 +56,9 @@ def main() -> None:
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     halves = {name: array.astype(np.float16) for name, array in weights.items()}
     np.savez_compressed(OUTPUT, pieces=np.array(pieces), **halves)
-    print(f"{OUTPUT}: {OUTPUT.stat().st_size} bytes")
+    write_tokenizer(pieces)
+    for file in (OUTPUT, TOKENIZER):
+        print(f"{file}: {file.stat().st_size} bytes")
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
@@ -65,11 +70,27 @@ def read_text() -> str:
     return re.sub(r"^\w+:\d+ ", "", printed.decode("ascii"), flags=re.MULTILINE)
 
 
+def write_tokenizer(pieces: list[str]) -> None:
+    """The same pieces for those who count or cut texts: the longest one that fits comes first, as the writer reads."""
+    most = 4096  # characters of a word; what is no word stands alone
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    longest_first = models.WordPiece(
+        vocabulary,
+        unk_token="\n",  # noqa: S106  a piece, and no password
+        continuing_subword_prefix="",
+        max_input_chars_per_word=most,
+    )
+    tokenizer = Tokenizer(longest_first)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.save(str(TOKENIZER))
+
+
 def find_pieces(text: str) -> list[str]:
     """All characters of the text, and then again and again the most frequent pair of neighbours within a word, until
     there are PIECES. Source: byte pair encoding.
     """
-    words = {tuple(word): count for word, count in Counter(re.findall(r" ?[A-Za-z']+", text)).items()}
+    words = {tuple(word): count for word, count in Counter(re.findall(WORD, text)).items()}
     pieces = sorted(set(text))
     while len(pieces) < PIECES:
         pairs: Counter[tuple[str, str]] = Counter()

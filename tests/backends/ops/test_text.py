@@ -152,7 +152,7 @@ def test_what_the_yaml_may_not_say(folder: Path) -> None:
 def test_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     for kind in (TOKENIZE, DETOKENIZE):
-        with pytest.raises(ImportError, match=r"pip install 'tokenizers>=0.22'"):
+        with pytest.raises(ImportError, match=r"pip install 'jinja2>=3.1' 'tokenizers>=0.22'"):
             make(kind, folder)
 
 
