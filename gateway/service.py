@@ -213,7 +213,7 @@ class Service:
         resolve = self._engine.resolve if resolver is None else resolver
         try:
             if self.authorizer is not None or endpoint.admin:
-                self._enter(endpoint, call)
+                send = self._enter(endpoint, call, send)
             try:
                 question = outcome.question = self._decode_at_once(endpoint, call, resolve)
             except (MustOffload, ModelNotFound, LabelNotFound) as why:
@@ -402,14 +402,19 @@ class Service:
         finally:
             outgoing.end(failed=failed)
 
-    def _enter(self, endpoint: Endpoint, call: Call) -> None:
-        """Check a call by the authorizer, or where there is none by the administrator's key. Raises what refuses it."""
+    def _enter(self, endpoint: Endpoint, call: Call, send: Send) -> Send:
+        """Check a call by the authorizer, or where there is none by the administrator's key -> how its replies are
+        sent. Raises what refuses it.
+        """
         if call.report is not None:  # a door has let it in
-            return
+            return send
         if self.authorizer is not None:
             self.authorizer.enter(endpoint, call, self.admin)
+            if call.quota is not None and endpoint.quota_headers is not None:
+                return _with_headers(send, endpoint.quota_headers(call.quota))
         elif self.admin is not None:
             self.admin.check(call.headers)
+        return send
 
     def _failed(self, outcome: CallOutcome, error: Exception) -> Reply:
         """Note the error that a call ends with, and encode it."""
@@ -458,6 +463,8 @@ class Service:
         else:
             calls.took(seconds)
             calls.ran(outcome.model_seconds)
+            if (tokens := outcome.endpoint.tokens) is not None and outcome.question is not None:
+                calls.spent(*tokens(outcome.question))
         counter = self._metrics.call_counters.get(call.dialect)
         if counter is not None and (code or calls.tell is None):
             counter.ended(outcome)
@@ -818,6 +825,20 @@ class _RefusedThere(Unavailable):
         super().__init__(f"HTTP status {reply.http_status}")
         self.code = code
         self.reply = reply
+
+
+def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """A `send` that adds headers to the first reply."""
+    told = False
+
+    def send_first(reply: Reply) -> Awaitable[None] | None:
+        nonlocal told
+        if told:
+            return send(reply)
+        told = True
+        return send(replace(reply, headers={**headers, **reply.headers}))
+
+    return send_first
 
 
 def _seen(outcome: CallOutcome, reply: Reply) -> Reply:

@@ -1,5 +1,5 @@
 """The dialect's addresses for OpenAPI: those below /openai/v1 and /anthropic/v1, which the short ones repeat. They are
-the same for all models, so that none has addresses of its own but the one that tells of it.
+the same for all models, and each answers those of its kind.
 """
 
 from __future__ import annotations
@@ -214,6 +214,22 @@ _ROWS: Final[Mapping[str, _Row]] = {
         "count_message_tokens", "How many tokens a chat has", "InputTokens", "CountRequest"
     ),
 }
+_TEXTS: Final = ("/openai/v1/rerank", "/openai/v1/score")
+_CHATS: Final = (
+    "/openai/v1/completions",
+    "/openai/v1/chat/completions",
+    "/openai/v1/responses",
+    "/anthropic/v1/messages",
+    "/anthropic/v1/messages/count_tokens",
+)
+_ANSWERED: Final[Mapping[str, tuple[str, ...]]] = {
+    "embedding": ("/openai/v1/embeddings", *_TEXTS),
+    "reranker": _TEXTS,
+    "classifier": (),
+    "completion": _CHATS,
+    "chat": _CHATS,
+}
+"""What a model of each kind answers."""
 _MODEL_ID: Final = "retrieve_model_openai"
 
 
@@ -230,8 +246,14 @@ def description(rows: Mapping[str, tuple[str, Endpoint]], model: Endpoint) -> Ap
         """Callers cannot name a version."""
         if version is not None or SECTION not in view.mappings:
             return ApiPart((), {})
+        name = identifier(view.name)
+        answered = [
+            _operation(path, *rows[path], _ROWS[path], f"_{name}")
+            for path in _ANSWERED[view.mappings[SECTION].kind]
+            if path in rows
+        ]
         path = f"/openai/v1/models/{quote(view.name, safe='')}"
-        return ApiPart((_model_operation(model, path, f"{_MODEL_ID}_{identifier(view.name)}"),), {})
+        return ApiPart((*answered, _model_operation(model, path, f"{_MODEL_ID}_{name}")), {})
 
     return ApiDescription(
         lambda: ApiPart((*operations, one), schemas),
@@ -249,9 +271,9 @@ def _model_operation(
     )
 
 
-def _operation(path: str, method: str, endpoint: Endpoint, row: _Row) -> ApiOperation:
+def _operation(path: str, method: str, endpoint: Endpoint, row: _Row, suffix: str = "") -> ApiOperation:
     reply: Content = {JSON: _own(row.reply)}
     if endpoint.stream == "server":
         reply = {**reply, _EVENTS: TEXT}
     request: Content = {JSON: _own(row.request)} if row.request else {}
-    return ApiOperation(endpoint.method, method, path, row.id, row.summary, reply, endpoint.admin, request)
+    return ApiOperation(endpoint.method, method, path, row.id + suffix, row.summary, reply, endpoint.admin, request)

@@ -98,6 +98,11 @@ def encode_embeddings(answer: InferResponse | Sequence[InferResponse], question:
     return Reply(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), headers={"Content-Type": JSON})
 
 
+def tokens_of(question: Any) -> tuple[int, int]:
+    """Endpoint.tokens of what is asked for vectors or scores: its form may say how many there were."""
+    return getattr(question.wire, "tokens", None) or 0, 0
+
+
 def is_long(answer: InferResponse, request: InferRequest) -> bool:
     """Numbers as base64 are copied."""
     form = request.wire

@@ -16,7 +16,7 @@ from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Wording, neares
 from tensorgate.adapters.openai.events import EVENT_STREAM, event
 from tensorgate.adapters.openai.fields import UNSUPPORTED, BadField
 from tensorgate.gateway.contract import errors as kind
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Call, Quota, Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError
 
 JSON: Final = "application/json"
@@ -208,6 +208,8 @@ def _encoder(form: _Form, event_name: str = "") -> Callable[..., Reply]:
         headers = {"Content-Type": JSON}
         if row.http_status == BUSY:
             headers["Retry-After"] = "1"
+        if isinstance(error, kind.RateLimited):
+            headers |= {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": f"{error.retry_after}s"}
         if "allow" in call.args:
             headers["Allow"] = call.args["allow"]
         return Reply(written, status, headers, row.grpc_code, text)
@@ -220,6 +222,15 @@ encode_error: Final = _encoder(_openai)
 encode_anthropic_error: Final = _encoder(_anthropic, "error")
 encode_cohere_error: Final = _encoder(_cohere)
 encode_tei_error: Final = _encoder(_tei)
+
+
+def quota_headers(quota: Quota) -> Mapping[str, str]:
+    """As OpenAI's API has them."""
+    return {
+        "x-ratelimit-limit-requests": str(int(quota.limit)),
+        "x-ratelimit-remaining-requests": str(max(0, int(quota.remaining))),
+        "x-ratelimit-reset-requests": f"{quota.reset_s:.3f}s",
+    }
 
 
 def encode_unreadable(status: int, text: str) -> Reply:

@@ -184,6 +184,12 @@ def follow(answer: InferResponse, request: InferRequest) -> bool:
     return text.follow(answer)
 
 
+def tokens_of(question: Any) -> tuple[int, int]:
+    """Endpoint.tokens of all generations."""
+    exchange: Exchange = question.wire if isinstance(question.wire, Exchange) else question.wire.exchange
+    return exchange.prompt_tokens or 0, exchange.completion_tokens or 0
+
+
 def _overlap(text: str, stop: str) -> int:
     """How many characters at the end of a text may be the beginning of a stop word."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):

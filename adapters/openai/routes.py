@@ -23,15 +23,17 @@ from tensorgate.adapters.openai.anthropic import (
 from tensorgate.adapters.openai.api import description
 from tensorgate.adapters.openai.chat import decode_chat, encode_chat, encode_chat_end
 from tensorgate.adapters.openai.completions import decode_completions, encode_completions, encode_completions_end
-from tensorgate.adapters.openai.embeddings import decode_embeddings, encode_embeddings, is_long
+from tensorgate.adapters.openai.embeddings import decode_embeddings, encode_embeddings, is_long, tokens_of
 from tensorgate.adapters.openai.errors import (
     encode_anthropic_error,
     encode_cohere_error,
     encode_error,
     encode_tei_error,
     encode_unreadable,
+    quota_headers,
 )
 from tensorgate.adapters.openai.generation import follow
+from tensorgate.adapters.openai.generation import tokens_of as generated_tokens
 from tensorgate.adapters.openai.models import decode_model, decode_models, encode_model, encode_models
 from tensorgate.adapters.openai.options import OpenAiOptions
 from tensorgate.adapters.openai.rerank import decode_rerank, decode_score, encode_rerank, encode_score
@@ -83,15 +85,17 @@ def endpoints(options: OpenAiOptions) -> Rows:
     listed = partial(encode_models, owned_by=options.owned_by)
 
     def row(paths: tuple[str, ...], label: str, decode: Any, encode: Any, method: str = "POST", **more: Any) -> None:
+        more["quota_headers"] = quota_headers
         more.setdefault("encode_error", partial(encode_error, invalid_status=options.invalid_status))
         for path in paths if options.short_paths else [each for each in paths if _is_below(each)]:
             rows[path] = method, Endpoint(f"{method} {path}", label, decode, encode, **more)
 
     def generating(paths: tuple[str, ...], decode: Any, encode: Any, end: Any, **more: Any) -> None:
-        row(paths, "generate", decode, encode, stream="server", follow=follow, encode_end=end, **more)
+        more |= {"stream": "server", "follow": follow, "encode_end": end, "tokens": generated_tokens}
+        row(paths, "generate", decode, encode, **more)
 
     row((f"{ROOT}/models", "/v1/models"), "models", decode_models, listed, "GET")
-    row(_both("/embeddings"), "infer", decode_embeddings, encode_embeddings, is_long=is_long)
+    row(_both("/embeddings"), "infer", decode_embeddings, encode_embeddings, is_long=is_long, tokens=tokens_of)
     generating(_both("/completions"), decode_completions, encode_completions, encode_completions_end)
     generating(_both("/chat/completions"), decode_chat, encode_chat, encode_chat_end)
     generating(_both("/responses"), decode_responses, encode_responses, encode_responses_end)
@@ -101,8 +105,9 @@ def endpoints(options: OpenAiOptions) -> Rows:
         decode_rerank,
         encode_rerank,
         encode_error=encode_cohere_error,
+        tokens=tokens_of,
     )
-    row((*_both("/score"), "/score"), "infer", decode_score, encode_score)
+    row((*_both("/score"), "/score"), "infer", decode_score, encode_score, tokens=tokens_of)
     row((f"{ROOT}/tokenize",), "tokenize", decode_tokenize, encode_known)
     row((f"{ROOT}/detokenize", "/detokenize"), "tokenize", decode_detokenize, encode_known)
     fails: dict[str, Any] = {"encode_error": encode_anthropic_error}
@@ -131,7 +136,8 @@ def endpoints(options: OpenAiOptions) -> Rows:
 def model_endpoint(options: OpenAiOptions) -> Endpoint:
     """What tells of one model, whose name may have slashes."""
     encode = partial(encode_model, owned_by=options.owned_by)
-    return Endpoint(f"GET {ROOT}/models/{{model}}", "metadata", decode_model, encode, encode_error)
+    address = f"GET {ROOT}/models/{{model}}"
+    return Endpoint(address, "metadata", decode_model, encode, encode_error, quota_headers=quota_headers)
 
 
 def _both(path: str) -> tuple[str, str]:

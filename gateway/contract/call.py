@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.memory import NO_REGIONS, Regions
@@ -109,6 +109,16 @@ class ArrivingReply(Protocol):
         ...
 
 
+class Quota(NamedTuple):
+    """What a limit of requests leaves a caller."""
+
+    limit: float
+    """How many requests it may have at once, none before them."""
+    remaining: float
+    reset_s: float
+    """Until it may have all of them again."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, made whole by the transport.
@@ -164,6 +174,8 @@ class Call:
     """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
     admitted: bool = False
     """The authorizer has counted the question. The service writes it; in the engine's process, what a door says."""
+    quota: Quota | None = None
+    """What the narrowest limit of requests leaves the caller; None: there is none. The authorizer writes it."""
     record: Any = None
     """The CallRecord of a call that a door has let in, where it wants to know. The process of the engine writes it."""
     report: Callable[[object], None] | None = None

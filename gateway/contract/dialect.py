@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from tensorgate.gateway.contract.api import ApiDescription
-from tensorgate.gateway.contract.call import EMPTY, Call, Reply
+from tensorgate.gateway.contract.call import EMPTY, Call, Quota, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, is_long_as_text
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.metrics import DialectMetrics
@@ -82,6 +82,11 @@ class Endpoint:
     encode_end: EncodeEnd | None = None
     is_long: IsLong = is_long_as_text
     """A long reply is encoded in a thread."""
+    quota_headers: Callable[[Quota], Mapping[str, str]] | None = None
+    """What HTTP's answers say of the caller's limits of requests; None: nothing."""
+    tokens: Callable[[Any], tuple[int, int]] | None = None
+    """A question that has been answered -> how many tokens of text it brought, and was answered with; None: they are
+    not counted."""
     follow: Follow | None = None
     """Sees each answer of a request before it is encoded. Where the caller takes one reply, all answers are seen before
     the last of them is encoded: so a text that came in pieces is one reply. With it, and only with it, an InferTogether

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -190,6 +190,8 @@ class Series(Message):
     """More of took, ran, decoded and encoded, in this order."""
     exemplars: tuple[tuple[str, float, float], ...] = ()
     """(trace's id, seconds, when it ended, in seconds since 1970) of the last traced call of each bucket of seconds."""
+    tokens: tuple[int, int] = (0, 0)
+    """Those that calls brought, and those that they were answered with."""
 
 
 class CountedError(Message):

@@ -82,6 +82,7 @@ class DoorSeries(CallSeries):
         took, ran, decoded, encoded = [each.settle() for each in self._every]
         merged, self._merged = self._merged, ()
         exemplars, self.exemplars = tuple(self.exemplars.values()), {}
+        tokens, self.tokens = self.tokens, (0, 0)
         if not (failed or merged or len(took) or len(decoded)):
             return None
         failed += [(*ending, *some) for ending, merger in self._failed_merged.items() for some in merger.take()]
@@ -101,6 +102,7 @@ class DoorSeries(CallSeries):
             tuple(failed),
             more,
             exemplars,
+            tokens,
         )
 
 
@@ -290,6 +292,7 @@ class DoorsObserved:
         took, ran, decoded, encoded = map(_floats, (said.took, said.ran, said.decoded, said.encoded))
         failed = [(Code(code), ErrorReason(reason), seconds, calls) for code, reason, seconds, calls in said.failed]
         series.add(took, ran, failed)
+        series.spent(*said.tokens)
         for seconds in decoded.tolist():
             series.decoded(seconds)
         for seconds in encoded.tolist():

@@ -102,6 +102,7 @@ class CallSeries:
         "exemplars",
         "ran",
         "tell",
+        "tokens",
         "took",
     )
 
@@ -116,9 +117,16 @@ class CallSeries:
         self._refused: deque[float] = deque(maxlen=MAX_RECENT)
         self.exemplars: dict[int, Exemplar] = {}
         """The last traced call of each bucket of its seconds."""
+        self.tokens = (0, 0)
+        """Those that calls brought, and those that they were answered with, as far as they are known."""
         self.took = self._took.observe
         self.decoded = codec.decode.observe
         self.encoded = codec.encode.observe
+
+    def spent(self, taken: int, given: int) -> None:
+        """Count tokens of texts."""
+        before = self.tokens
+        self.tokens = before[0] + taken, before[1] + given
 
     def failed(self, code: Code, reason: ErrorReason, seconds: float) -> None:
         self._failed.observe(seconds)
@@ -325,6 +333,7 @@ class MetricsCollector:
         """Return every family that has a series."""
         statistics = self._engine.statistics()
         yield from self._call_families()
+        yield from self._token_families()
         yield self._stage_family(statistics.distributions)
         yield from _stream_families(statistics.distributions)
         if self._genai_names:
@@ -366,6 +375,25 @@ class MetricsCollector:
             [(key, seconds.distribution()) for key, _, seconds in calls],
             {key: {**series.exemplars} for key, series in list(self._requests.items()) if series.exemplars},
         )
+
+    def _token_families(self) -> Iterator[AnyFamily]:
+        """Of texts, by version, once there are any."""
+        found: dict[ModelKey, list[int]] = {}
+        for (_, _, model, version, _), series in list(self._requests.items()):
+            if model and any(series.tokens):
+                counts = found.setdefault((model, version), [0, 0])
+                counts[:] = [count + more for count, more in zip(counts, series.tokens, strict=True)]
+        if found:
+            yield counter(
+                "tensorgate_tokens",
+                "Tokens of texts, of requests (input) and of answers (output), as far as they are counted.",
+                "model version kind",
+                [
+                    ((*key, kind), count)
+                    for key, counts in found.items()
+                    for kind, count in zip(("input", "output"), counts, strict=True)
+                ],
+            )
 
     def _seconds_by_model(self) -> Mapping[ModelKey, Distribution]:
         """The seconds of all calls of inference to a version."""

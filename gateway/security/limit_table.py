@@ -61,6 +61,8 @@ class LimitTable:
             if memory[:_SECRET_BYTES] == bytes(_SECRET_BYTES):
                 memory[:_SECRET_BYTES] = secrets.token_bytes(_SECRET_BYTES)
         self._secret = bytes(memory[:_SECRET_BYTES])
+        self.left = 0.0
+        """What the last `take` of this process left in its bucket."""
 
     @classmethod
     def of(cls, shared: SharedState, row: int | None) -> LimitTable:
@@ -96,7 +98,8 @@ class LimitTable:
             if level < least:
                 return (least - level) / rate
             now = max(now, then)  # another process may have come in between
-            _NUMBERS.pack_into(self._memory, at + _DIGEST_BYTES, level - cost, now, now)
+            self.left = level - cost
+            _NUMBERS.pack_into(self._memory, at + _DIGEST_BYTES, self.left, now, now)
         return 0.0
 
     def enter(self, key: bytes, most: int, now: float) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from tensorgate.gateway.config import RateLimit
-from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.call import Call, Quota
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import RateLimited
 from tensorgate.gateway.security.access import allows
@@ -29,12 +29,14 @@ RETRY_AFTER_S: Final = 1.0
 class Bucket:
     """A token bucket per key: `rate` tokens a second, up to `size`."""
 
-    __slots__ = ("_clock", "_levels", "_rate", "_size", "_what")
+    __slots__ = ("_clock", "_levels", "_what", "left", "rate", "size")
 
     def __init__(self, what: str, rate: float, size: float, clock: Callable[[], float]) -> None:
         self._what = what
-        self._rate = rate
-        self._size = size
+        self.rate = rate
+        self.size = size
+        self.left = size
+        """What the last `take` left."""
         self._clock = clock
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> tokens, as of when
 
@@ -42,11 +44,12 @@ class Bucket:
         """Take `cost` tokens. Raises RateLimited while there are fewer than `least`."""
         now = self._clock()
         levels = self._levels
-        level, then = levels.get(key, (self._size, now))
-        level = min(self._size, level + (now - then) * self._rate)
+        level, then = levels.get(key, (self.size, now))
+        level = min(self.size, level + (now - then) * self.rate)
         if level < least:
-            raise RateLimited(self._what, (least - level) / self._rate)
-        levels[key] = level - cost, now
+            raise RateLimited(self._what, (least - level) / self.rate)
+        self.left = level - cost
+        levels[key] = self.left, now
         levels.move_to_end(key)
         if len(levels) > MAX_BUCKETS:
             levels.popitem(last=False)
@@ -55,7 +58,7 @@ class Bucket:
 class SharedBucket:
     """A token bucket per key that several processes take from."""
 
-    __slots__ = ("_clock", "_name", "_rate", "_size", "_table", "_what")
+    __slots__ = ("_clock", "_name", "_table", "_what", "left", "rate", "size")
 
     def __init__(
         self, table: LimitTable, limit: str, what: str, rate: float, size: float, clock: Callable[[], float]
@@ -63,16 +66,19 @@ class SharedBucket:
         self._table = table
         self._name = f"{limit} {what}"
         self._what = what
-        self._rate = rate
-        self._size = size
+        self.rate = rate
+        self.size = size
+        self.left = size
+        """What the last `take` left."""
         self._clock = clock
 
     def take(self, key: str, cost: float, least: float) -> None:
         """Take `cost` tokens. Raises RateLimited while there are fewer than `least`."""
         table = self._table
-        wait = table.take(table.key(self._name, key), cost, least, self._rate, self._size, self._clock())
+        wait = table.take(table.key(self._name, key), cost, least, self.rate, self.size, self._clock())
         if wait:
             raise RateLimited(self._what, wait)
+        self.left = table.left
 
 
 class Concurrent:
@@ -157,7 +163,10 @@ class Limit:
             if self._bytes is not None:
                 self._bytes.take(key, 0, 0)  # before a request is counted that is refused for its bytes
             if self._requests is not None:
-                self._requests.take(key, 1, 1)
+                requests = self._requests
+                requests.take(key, 1, 1)
+                if call.quota is None or requests.left < call.quota.remaining:
+                    call.quota = Quota(requests.size, requests.left, (requests.size - requests.left) / requests.rate)
             if self._bytes is not None:
                 self._bytes.take(key, len(call.body), 0)
         except RateLimited:

@@ -131,7 +131,8 @@ class HttpListener:
         self._running = self._received = self._sent = 0
         self._dialects = dialects
         self._pages = pages
-        self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
+        # Of two that own a path, the first has it: what a user has put there comes before what always is.
+        self._paths = {path: dialect for dialect in reversed(dialects) for path in dialect.paths}
         self._house = {path: dialect for dialect in house for path in dialect.paths}
         # Never stale: a listener's pages and dialects are its own, and a dialect's addresses are constants.
         self._places: dict[tuple[str, str], tuple[Dialect, Match]] = {}

@@ -54,7 +54,7 @@ def serving_classes(folder: Path) -> Iterator[Gateway]:
     bind = {"bind": f"{HOST}:0"}
     listen = {"http": [bind], "grpc": [dict(bind)], "metrics": dict(bind)}
     file = folder / "gateway.yaml"
-    file.write_text(yaml.safe_dump({"listen": listen, "models": models}))
+    file.write_text(yaml.safe_dump({"listen": listen, "models": models, "openai": {"short_paths": False}}))
     with running(file) as gateway:
         yield gateway
 

@@ -17,7 +17,9 @@ from serving import Gateway, command, demo_config, one_process, running
 
 Serve = Callable[[str], Gateway]
 DIGESTS = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("root", "alice")}
-MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer", "running_sum")
+MODELS = (
+    "digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer", "embedder", "running_sum",
+)  # fmt: skip
 
 
 def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
@@ -131,7 +133,7 @@ def test_the_servers_document_has_every_model_once(demo: Gateway) -> None:
         (
             "/openapi.json?dialect=soap",
             404,
-            "dialect 'soap' is not described here, only open_inference, tf_serving, grps",
+            "dialect 'soap' is not described here, only open_inference, tf_serving, grps, openai",
         ),
     ],
 )

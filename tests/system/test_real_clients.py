@@ -280,4 +280,10 @@ def test_what_serve_prints_can_be_pasted(title: str, way: Callable[[str], bytes]
 
 
 def test_every_printed_request_is_tried(gateway: Gateway) -> None:
-    assert printed_requests(gateway).keys() == SCORES.keys()
+    assert printed_requests(gateway).keys() == SCORES.keys() | {"OpenAI"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_serve_prints_of_texts_can_be_pasted(way: Callable[[str], bytes], gateway: Gateway) -> None:
+    answer = json.loads(way(printed_requests(gateway)["OpenAI"]))
+    assert answer["choices"][0]["text"]

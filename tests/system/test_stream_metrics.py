@@ -30,3 +30,22 @@ def test_first_and_next_answers_are_counted(tmp_path: Path) -> None:
         assert counted("gen_ai_server_time_to_first_token", gen_ai_request_model="writer") == 2
         assert counted("gen_ai_server_time_per_output_token", gen_ai_request_model="writer") == between
         assert gateway.metrics().values("gen_ai_request_model") == {"writer"}
+
+
+def test_tokens_are_counted_by_model(tmp_path: Path) -> None:
+    (tmp_path / "gateway.yaml").write_text(demo_config({}))
+    with running(tmp_path / "gateway.yaml") as gateway:
+
+        def counted(model: str, kind: str) -> float:
+            return gateway.metrics().total("tensorgate_tokens_total", model=model, kind=kind)
+
+        assert "tensorgate_tokens_total" not in gateway.metrics().names()
+        asked = {"model": "writer", "prompt": "In the beginning", "max_tokens": 6, "seed": 1}
+        for more in ({}, {"stream": True}, {"n": 2}):
+            assert gateway.post("/v1/completions", asked | more).status == 200
+        assert gateway.post("/v1/completions", asked | {"temperature": 9}).status == 400
+        assert gateway.post("/v1/embeddings", {"model": "embedder", "input": ["the earth", "the earth"]}).status == 200
+        wait_until(lambda: counted("writer", "input") == 18)
+        assert 20 <= counted("writer", "output") <= 24
+        wait_until(lambda: counted("embedder", "input") == 4)
+        assert counted("embedder", "output") == 0

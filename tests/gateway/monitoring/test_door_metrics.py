@@ -54,6 +54,8 @@ class Sums:
 
     def add(self, *of: Any) -> None: ...
 
+    spent = add
+
     def decoded(self, seconds: float) -> None: ...
 
     encoded = decoded

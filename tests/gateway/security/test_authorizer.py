@@ -1086,3 +1086,22 @@ async def test_connections_over_grpc_are_bounded(tmp_path: Path) -> None:
         for channel in channels:
             await channel.close()
         await house.stop()
+
+
+async def test_openais_answers_say_what_a_limit_leaves(tmp_path: Path) -> None:
+    """Good ones, refusals of what was asked, and that of the limit itself."""
+    limits = [{"by": "caller", "requests_per_second": 0.001, "burst": 3}]
+    house = House(tmp_path, rate_limits=limits)
+    await house.start()
+    try:
+        told = []
+        for path in ("/openai/v1/models", "/openai/v1/models/nobody", "/v1/models", "/openai/v1/models"):
+            status, headers, _ = await house.ask("GET", path, headers=bearer(KEYS["alice"]))
+            told.append((status, headers.get("x-ratelimit-remaining-requests")))
+        assert told == [(200, "2"), (404, "1"), (200, "0"), (429, "0")]
+        assert float(headers["x-ratelimit-reset-requests"].removesuffix("s")) > 900
+        assert headers["Retry-After"]
+        _, headers, _ = await house.ask("GET", "/v2", headers=bearer(KEYS["root"]))
+        assert "x-ratelimit-remaining-requests" not in headers
+    finally:
+        await house.stop()

@@ -123,3 +123,18 @@ def test_whom_a_limit_is_for() -> None:
     assert [free.concerns(call(name)) for name in ("f", "a", None)] == [True, False, False]
     anonymous = limit(clock, callers=("anonymous",), listeners=("front",), concurrent=1)
     assert [anonymous.concerns(call(None, listener=names)) for names in (("front", "x:1"), ("back",))] == [True, False]
+
+
+def test_the_narrowest_limit_says_what_it_leaves() -> None:
+    clock = Clock()
+    limits = [limit(clock, requests_per_second=2, burst=10), limit(clock, requests_per_second=1, burst=3)]
+    told = []
+    for _ in range(2):
+        one = call("a")
+        for each in limits:
+            each.enter(one)
+        told.append(one.quota)
+    assert told == [(3, 2, 1.0), (3, 1, 2.0)]
+    unlimited = call("a")
+    limit(clock, concurrent=5).enter(unlimited)
+    assert unlimited.quota is None
