@@ -16,7 +16,7 @@ from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Wording, neares
 from tensorgate.adapters.openai.events import EVENT_STREAM, event
 from tensorgate.adapters.openai.fields import UNSUPPORTED, BadField
 from tensorgate.gateway.contract import errors as kind
-from tensorgate.gateway.contract.call import Call, Quota, Reply
+from tensorgate.gateway.contract.call import Call, CallQuota, Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError
 
 JSON: Final = "application/json"
@@ -224,7 +224,7 @@ encode_cohere_error: Final = _encoder(_cohere)
 encode_tei_error: Final = _encoder(_tei)
 
 
-def quota_headers(quota: Quota) -> Mapping[str, str]:
+def quota_headers(quota: CallQuota) -> Mapping[str, str]:
     """As OpenAI's API has them."""
     return {
         "x-ratelimit-limit-requests": str(int(quota.limit)),

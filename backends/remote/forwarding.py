@@ -149,8 +149,14 @@ class RemoteForwarder:
                         arriving.close()
                 return
             async with aclosing(pool.stream(ask, self._seconds(call))) as replies:
+                first: Reply | None = None
+                here: Reply | None = None
                 async for reply in replies:
-                    yield _reply_here(reply, streamed=True)
+                    if first is not None and here is not None and _has_head_of(reply, first):
+                        yield Reply(reply.body, here.http_status, here.headers, streamed=here.streamed)
+                        continue
+                    first, here = reply, _reply_here(reply, streamed=True)
+                    yield here
         finally:
             self._room.release()
 
@@ -203,6 +209,11 @@ def _reply_here(reply: Reply, *, streamed: bool) -> Reply:
         before, behind = map(_metadata_here, metadata)
         metadata = (before, behind) if before or behind else None
     return replace(reply, headers=headers, streamed=streamed and not is_error, metadata=metadata)
+
+
+def _has_head_of(reply: Reply, other: Reply) -> bool:
+    """Whether it is a further piece of the same answer over HTTP, whose head has been read."""
+    return reply.headers is other.headers and reply.metadata is None and not reply.grpc_code
 
 
 def _metadata_here(metadata: Mapping[str, str]) -> Mapping[str, str]:

@@ -109,7 +109,7 @@ class ArrivingReply(Protocol):
         ...
 
 
-class Quota(NamedTuple):
+class CallQuota(NamedTuple):
     """What a limit of requests leaves a caller."""
 
     limit: float
@@ -174,7 +174,7 @@ class Call:
     """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
     admitted: bool = False
     """The authorizer has counted the question. The service writes it; in the engine's process, what a door says."""
-    quota: Quota | None = None
+    quota: CallQuota | None = None
     """What the narrowest limit of requests leaves the caller; None: there is none. The authorizer writes it."""
     record: Any = None
     """The CallRecord of a call that a door has let in, where it wants to know. The process of the engine writes it."""

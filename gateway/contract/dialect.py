@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from tensorgate.gateway.contract.api import ApiDescription
-from tensorgate.gateway.contract.call import EMPTY, Call, Quota, Reply
+from tensorgate.gateway.contract.call import EMPTY, Call, CallQuota, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, is_long_as_text
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.metrics import DialectMetrics
@@ -82,7 +82,7 @@ class Endpoint:
     encode_end: EncodeEnd | None = None
     is_long: IsLong = is_long_as_text
     """A long reply is encoded in a thread."""
-    quota_headers: Callable[[Quota], Mapping[str, str]] | None = None
+    quota_headers: Callable[[CallQuota], Mapping[str, str]] | None = None
     """What HTTP's answers say of the caller's limits of requests; None: nothing."""
     tokens: Callable[[Any], tuple[int, int]] | None = None
     """A question that has been answered -> how many tokens of text it brought, and was answered with; None: they are

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from tensorgate.gateway.config import RateLimit
-from tensorgate.gateway.contract.call import Call, Quota
+from tensorgate.gateway.contract.call import Call, CallQuota
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import RateLimited
 from tensorgate.gateway.security.access import allows
@@ -166,7 +166,9 @@ class Limit:
                 requests = self._requests
                 requests.take(key, 1, 1)
                 if call.quota is None or requests.left < call.quota.remaining:
-                    call.quota = Quota(requests.size, requests.left, (requests.size - requests.left) / requests.rate)
+                    call.quota = CallQuota(
+                        requests.size, requests.left, (requests.size - requests.left) / requests.rate
+                    )
             if self._bytes is not None:
                 self._bytes.take(key, len(call.body), 0)
         except RateLimited:
