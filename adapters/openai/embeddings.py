@@ -1,11 +1,8 @@
-"""POST /openai/v1/embeddings: texts, or tokens of them, -> vectors. More texts than a model takes at once are several
-requests. Source: OpenAI's API reference, Embeddings.
-"""
+"""POST /openai/v1/embeddings: texts, or tokens of them, -> vectors. Source: OpenAI's API reference, Embeddings."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +11,10 @@ import orjson
 
 from tensorgate.adapters.openai.errors import JSON
 from tensorgate.adapters.openai.fields import INVALID, BadField, Fields, read
-from tensorgate.adapters.openai.text_role import TextRole, asked_role, text_array
+from tensorgate.adapters.openai.packing import Answer, TextsAsked, rows_in_order, texts_question
+from tensorgate.adapters.openai.text_role import FittedTexts, TextRole, asked_role, text_array
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, OutputRequest, is_long_as_text
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, is_long_as_text
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import ModelFailed
 from tensorgate.gateway.contract.questions import InferTogether
@@ -33,79 +31,56 @@ class EmbeddingForm:
 
     as_base64: bool
     dimensions: int | None
-    tokens: int | None
-    count: int
 
 
 def decode_embeddings(call: Call, resolve: Resolve) -> InferRequest | InferTogether:
     """Raises MustOffload, and what refuses a body."""
     fields = read(call)
     role = asked_role(fields, call, resolve, "embedding")
-    texts, tokens = _texts(fields, role)
+    fitted = _texts(fields, role)
     style = fields.text("encoding_format", "float")
     if style not in _FORMATS:
         raise BadField(f"Invalid value for 'encoding_format': expected one of {_FORMATS}.", "encoding_format", INVALID)
-    form = EmbeddingForm(style == "base64", fields.whole("dimensions", 1), tokens, len(texts))
-    return embedding_question(role, texts, call, form)
+    form = EmbeddingForm(style == "base64", fields.whole("dimensions", 1))
+    return embedding_question(role, fitted, call, form)
 
 
-def embedding_question(
-    role: TextRole, texts: Sequence[str], call: Call, wire: Any, request_id: str = ""
-) -> InferRequest | InferTogether:
-    """One request, or as many as the model's batches need."""
-    spec, output = role.prompt, (OutputRequest(role.answer),)
-    most = role.rows(spec)
-    requests = [
-        InferRequest(
-            role.view,
-            {spec.name: text_array(spec, texts[at : at + most])},
-            request_id,
-            output,
-            deadline=call.deadline,
-            wire=wire,
-        )
-        for at in range(0, len(texts), most)
-    ]
-    return requests[0] if len(requests) == 1 else InferTogether(tuple(requests), wire)
+def embedding_question(role: TextRole, fitted: FittedTexts, call: Call, form: Any) -> InferRequest | InferTogether:
+    """A question whose answer `vectors` reads. Raises Unsupported."""
+    spec = role.prompt
+    return texts_question(role, spec, fitted, call, form, inputs=lambda texts, _: {spec.name: text_array(spec, texts)})
 
 
-def vectors(answer: InferResponse | Sequence[InferResponse], rows: int) -> Array:
-    """The answers to such a question -> FP32 [rows, dimensions]. Raises ModelFailed."""
+def vectors(answer: Answer, asked: TextsAsked) -> Array:
+    """The answers to such a question -> FP32 [texts, dimensions]. Raises ModelFailed."""
     answers = (answer,) if isinstance(answer, InferResponse) else answer
     try:
         found = [next(iter(each.outputs.values())) for each in answers]
         arrays = [array.reshape(len(array) if array.ndim > 1 else 1, -1) for array in found]
-        joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-        if len(joined) != rows:
-            raise ValueError
-        return np.ascontiguousarray(joined, np.float32)
+        return np.ascontiguousarray(rows_in_order(arrays, asked), np.float32)
     except (ValueError, StopIteration):
-        raise ModelFailed(f"the model gave no vector for each of {rows} texts") from None
+        raise ModelFailed(f"the model gave no vector for each of {asked.count} texts") from None
 
 
-def encode_embeddings(answer: InferResponse | Sequence[InferResponse], question: Any) -> Reply:
-    form: EmbeddingForm = question.wire
+def encode_embeddings(answer: Answer, question: Any) -> Reply:
+    asked: TextsAsked = question.wire
+    form: EmbeddingForm = asked.form
     name = (question.requests[0] if isinstance(question, InferTogether) else question).view.name
-    rows = cut_to(vectors(answer, form.count), form.dimensions)
+    rows = cut_to(vectors(answer, asked), form.dimensions)
     if form.as_base64:
         told: Any = [base64.b64encode(row.tobytes()).decode() for row in rows]
     else:
         told = list(rows)
     data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(told)]
     body: dict[str, Any] = {"object": "list", "data": data, "model": name}
-    if form.tokens is not None:
-        body["usage"] = {"prompt_tokens": form.tokens, "total_tokens": form.tokens}
+    if asked.tokens is not None:
+        body["usage"] = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
     return Reply(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), headers={"Content-Type": JSON})
-
-
-def tokens_of(question: Any) -> tuple[int, int]:
-    """Endpoint.tokens of what is asked for vectors or scores: its form may say how many there were."""
-    return getattr(question.wire, "tokens", None) or 0, 0
 
 
 def is_long(answer: InferResponse, request: InferRequest) -> bool:
     """Numbers as base64 are copied."""
-    form = request.wire
+    form = request.wire.form
     return not (isinstance(form, EmbeddingForm) and form.as_base64) and is_long_as_text(answer, request)
 
 
@@ -131,8 +106,8 @@ def unit(rows: Array) -> Array:
 # --------------------------------------------------------------------------------------------------------------- texts
 
 
-def _texts(fields: Fields, role: TextRole) -> tuple[list[str], int | None]:
-    """The texts of `input`, and how many tokens they have."""
+def _texts(fields: Fields, role: TextRole) -> FittedTexts:
+    """The texts of `input`, as far as the model takes them."""
     given = fields.needed("input")
     if isinstance(given, str):
         texts = [given]
@@ -150,8 +125,7 @@ def _texts(fields: Fields, role: TextRole) -> tuple[list[str], int | None]:
         raise BadField(f"Invalid 'input': {len(texts)} texts, and {MAX_TEXTS} is the most.", "input", INVALID)
     if not all(texts):
         raise BadField("Invalid 'input': a text is empty.", "input", INVALID)
-    texts = role.fitted(texts, "input")
-    return texts, role.count(texts)
+    return role.fitted(texts, "input")
 
 
 def _are_tokens(given: Any) -> bool:

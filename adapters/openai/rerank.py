@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -18,16 +18,16 @@ import orjson
 from tensorgate.adapters.openai.embeddings import embedding_question, unit, vectors
 from tensorgate.adapters.openai.errors import JSON
 from tensorgate.adapters.openai.fields import INVALID, BadField, Fields, read
-from tensorgate.adapters.openai.text_role import TextRole, asked_role, text_array
+from tensorgate.adapters.openai.packing import Answer, TextsAsked, rows_in_order, texts_question
+from tensorgate.adapters.openai.text_role import FittedTexts, TextRole, asked_role, text_array
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, OutputRequest
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import ModelFailed, Unsupported
 from tensorgate.gateway.contract.questions import InferTogether
 from tensorgate.gateway.contract.tensor import BYTES, Array
 
 MAX_TEXTS: Final = 2048
-Answer: TypeAlias = InferResponse | Sequence[InferResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,9 @@ class Pairs:
     """Texts, each beside what it is held against; `places` of both in what was asked, of an embedding model."""
 
     model: str
-    queries: list[str]
     texts: list[str]
-    tokens: int | None
     places: tuple[list[int], list[int]] | None
-    rows: int
-    form: Any = None
+    form: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +67,16 @@ def scoring_question(
         place = {text: index for index, text in enumerate(all_texts)}
         fitted = role.fitted(all_texts, "documents", truncation=truncation)
         places = [place[text] for text in queries], [place[text] for text in texts]
-        pairs = Pairs(name, list(queries), list(texts), role.count(fitted), places, len(fitted), form)
-        return embedding_question(role, fitted, call, pairs)
-    shown, tokens = _fitted(role, queries, texts, truncation=truncation)
-    pairs = Pairs(name, list(queries), list(texts), tokens, None, len(texts), form)
-    return _pair_requests(role, queries, shown, call, pairs)
+        return embedding_question(role, fitted, call, Pairs(name, list(texts), places, form))
+    shown = _fitted(role, queries, texts, truncation=truncation)
+    return _pairs_question(role, queries, shown, call, Pairs(name, list(texts), None, form))
 
 
-def _fitted(
-    role: TextRole, queries: Sequence[str], texts: Sequence[str], *, truncation: bool | None
-) -> tuple[list[str], int | None]:
-    """Texts that fit beside their queries, and all tokens. Raises BadField."""
+def _fitted(role: TextRole, queries: Sequence[str], texts: Sequence[str], *, truncation: bool | None) -> FittedTexts:
+    """Texts that fit beside their queries, which are counted with them. Raises BadField."""
     tokenizer, most = role.tokenizer, role.options.max_tokens
     if tokenizer is None:
-        return list(texts), None
+        return FittedTexts(list(texts), None)
     shown, counts = list(texts), tokenizer.counts(queries, texts)
     is_cut = role.options.truncation if truncation is None else truncation
     for index, count in enumerate(counts):
@@ -99,11 +92,11 @@ def _fitted(
         special = tokenizer.count("")
         shown[index] = tokenizer.cut(texts[index], max(0, own - (count - most)) + special)
         counts[index] = most
-    return shown, sum(counts)
+    return FittedTexts(shown, counts)
 
 
-def _pair_requests(
-    role: TextRole, queries: Sequence[str], texts: Sequence[str], call: Call, pairs: Pairs
+def _pairs_question(
+    role: TextRole, queries: Sequence[str], fitted: FittedTexts, call: Call, pairs: Pairs
 ) -> InferRequest | InferTogether:
     view, options = role.view, role.options
     if options.query is None or options.prompt is None:
@@ -116,28 +109,24 @@ def _pair_requests(
     if not all(name in view.inputs for name in named):
         raise Unsupported(f"The model `{view.name}` has no inputs for a query and a text: its section text names them.")
     query, text = view.inputs[named[0]], view.inputs[named[1]]
-    most = role.rows(text)
-    requests = [
-        InferRequest(
-            view,
-            {
-                query.name: text_array(query, queries[at : at + most]),
-                text.name: text_array(text, texts[at : at + most]),
-            },
-            "",
-            (OutputRequest(role.answer),),
-            deadline=call.deadline,
-            wire=pairs,
-        )
-        for at in range(0, len(texts), most)
-    ]
-    return requests[0] if len(requests) == 1 else InferTogether(tuple(requests), pairs)
+    return texts_question(
+        role,
+        text,
+        fitted,
+        call,
+        pairs,
+        inputs=lambda texts, places: {
+            query.name: text_array(query, [queries[place] for place in places]),
+            text.name: text_array(text, texts),
+        },
+    )
 
 
-def scores(answer: Answer, pairs: Pairs) -> Array:
+def scores(answer: Answer, asked: TextsAsked) -> Array:
     """-> FP64 [texts]. Raises ModelFailed."""
+    pairs: Pairs = asked.form
     if pairs.places is not None:
-        rows = unit(vectors(answer, pairs.rows))
+        rows = unit(vectors(answer, asked))
         queries, texts = pairs.places
         products: Array = np.einsum("nd,nd->n", rows[queries], rows[texts], dtype=np.float64)
         return products
@@ -149,12 +138,9 @@ def scores(answer: Answer, pairs: Pairs) -> Array:
             array.reshape(-1) if array.ndim < 2 or array.shape[-1] == 1 else array.reshape(len(array), -1)[:, -1]
             for array in arrays
         ]
-        found = np.concatenate(columns).astype(np.float64)
-        if len(found) != pairs.rows:
-            raise ValueError
+        return rows_in_order(columns, asked).astype(np.float64)
     except (ValueError, StopIteration, TypeError):
-        raise ModelFailed(f"the model gave no score for each of {pairs.rows} texts") from None
-    return found
+        raise ModelFailed(f"the model gave no score for each of {asked.count} texts") from None
 
 
 # -------------------------------------------------------------------------------------------------------------- rerank
@@ -187,9 +173,10 @@ def _document(given: Any, index: int) -> str:
 
 def encode_rerank(answer: Answer, question: Any) -> Reply:
     """The best first, as Cohere's and Jina's clients read it."""
-    pairs: Pairs = question.wire
+    asked: TextsAsked = question.wire
+    pairs: Pairs = asked.form
     form: RerankForm = pairs.form
-    found = scores(answer, pairs)
+    found = scores(answer, asked)
     results = []
     for index in np.argsort(-found, kind="stable")[: form.top_n].tolist():
         result: dict[str, Any] = {"index": index, "relevance_score": float(found[index])}
@@ -203,8 +190,8 @@ def encode_rerank(answer: Answer, question: Any) -> Reply:
         "results": results,
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
     }
-    if pairs.tokens is not None:
-        body["usage"] = {"prompt_tokens": pairs.tokens, "total_tokens": pairs.tokens}
+    if asked.tokens is not None:
+        body["usage"] = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
     return Reply(orjson.dumps(body), headers={"Content-Type": JSON})
 
 
@@ -234,10 +221,11 @@ def _either(fields: Fields, name: str, other: str) -> list[str]:
 
 
 def encode_score(answer: Answer, question: Any) -> Reply:
-    pairs: Pairs = question.wire
+    asked: TextsAsked = question.wire
+    pairs: Pairs = asked.form
     data = [
         {"index": index, "object": "score", "score": score}
-        for index, score in enumerate(scores(answer, pairs).tolist())
+        for index, score in enumerate(scores(answer, asked).tolist())
     ]
     body: dict[str, Any] = {
         "id": f"score-{secrets.token_hex(12)}",
@@ -246,6 +234,6 @@ def encode_score(answer: Answer, question: Any) -> Reply:
         "model": pairs.model,
         "data": data,
     }
-    if pairs.tokens is not None:
-        body["usage"] = {"prompt_tokens": pairs.tokens, "total_tokens": pairs.tokens}
+    if asked.tokens is not None:
+        body["usage"] = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
     return Reply(orjson.dumps(body), headers={"Content-Type": JSON})

@@ -23,7 +23,7 @@ from tensorgate.adapters.openai.anthropic import (
 from tensorgate.adapters.openai.api import description
 from tensorgate.adapters.openai.chat import decode_chat, encode_chat, encode_chat_end
 from tensorgate.adapters.openai.completions import decode_completions, encode_completions, encode_completions_end
-from tensorgate.adapters.openai.embeddings import decode_embeddings, encode_embeddings, is_long, tokens_of
+from tensorgate.adapters.openai.embeddings import decode_embeddings, encode_embeddings, is_long
 from tensorgate.adapters.openai.errors import (
     encode_anthropic_error,
     encode_cohere_error,
@@ -36,6 +36,7 @@ from tensorgate.adapters.openai.generation import follow
 from tensorgate.adapters.openai.generation import tokens_of as generated_tokens
 from tensorgate.adapters.openai.models import decode_model, decode_models, encode_model, encode_models
 from tensorgate.adapters.openai.options import OpenAiOptions
+from tensorgate.adapters.openai.packing import tokens_of
 from tensorgate.adapters.openai.rerank import decode_rerank, decode_score, encode_rerank, encode_score
 from tensorgate.adapters.openai.responses import decode_responses, encode_responses, encode_responses_end
 from tensorgate.adapters.openai.sample import sample, samples

@@ -16,7 +16,8 @@ from tensorgate.adapters.openai.embeddings import cut_to, embedding_question, un
 from tensorgate.adapters.openai.errors import JSON
 from tensorgate.adapters.openai.fields import INVALID, BadField, Fields, read
 from tensorgate.adapters.openai.options import DefaultModels
-from tensorgate.adapters.openai.rerank import Answer, scores, scoring_question
+from tensorgate.adapters.openai.packing import Answer
+from tensorgate.adapters.openai.rerank import Pairs, scores, scoring_question
 from tensorgate.adapters.openai.text_role import TextKind, TextRole, asked_role
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest
@@ -31,7 +32,6 @@ class EmbedForm:
 
     normalize: bool
     dimensions: int | None
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ def decode_embed(call: Call, resolve: Resolve, *, defaults: DefaultModels) -> In
     texts = fields.texts("inputs")
     if not texts or not all(texts):
         raise BadField("`inputs` cannot be empty", "inputs", INVALID)
-    texts = role.fitted(texts, "inputs", truncation=_truncation(fields))
-    form = EmbedForm(fields.flag("normalize", default=True), fields.whole("dimensions", 1), len(texts))
-    return embedding_question(role, texts, call, form)
+    fitted = role.fitted(texts, "inputs", truncation=_truncation(fields))
+    form = EmbedForm(fields.flag("normalize", default=True), fields.whole("dimensions", 1))
+    return embedding_question(role, fitted, call, form)
 
 
 def encode_embed(answer: Answer, question: Any) -> Reply:
     """A list of vectors, for one text, too."""
-    form: EmbedForm = question.wire
-    rows = vectors(answer, form.count)
+    form: EmbedForm = question.wire.form
+    rows = vectors(answer, question.wire)
     if form.normalize:
         rows = unit(rows)
     return _reply(list(cut_to(rows, form.dimensions)))
@@ -92,12 +92,13 @@ def decode_tei_rerank(call: Call, resolve: Resolve, *, defaults: DefaultModels) 
 
 
 def encode_tei_rerank(answer: Answer, question: Any) -> Reply:
-    form: TextsForm = question.wire.form
+    pairs: Pairs = question.wire.form
+    form: TextsForm = pairs.form
     found = scores(answer, question.wire)
     ranks: list[dict[str, Any]] = []
     for index in np.argsort(-found, kind="stable").tolist():
         rank = {"index": index, "score": float(found[index])}
-        ranks.append({**rank, "text": question.wire.texts[index]} if form.with_texts else rank)
+        ranks.append({**rank, "text": pairs.texts[index]} if form.with_texts else rank)
     return _reply(ranks)
 
 
@@ -127,16 +128,16 @@ def decode_predict(call: Call, resolve: Resolve, *, defaults: DefaultModels) -> 
     texts = fields.texts("inputs")
     if not texts:
         raise BadField("`inputs` cannot be empty", "inputs", INVALID)
-    texts = role.fitted(texts, "inputs", truncation=_truncation(fields))
+    fitted = role.fitted(texts, "inputs", truncation=_truncation(fields))
     labels = role.view.outputs[role.answer].labels
-    return embedding_question(role, texts, call, (labels, is_one, len(texts)))
+    return embedding_question(role, fitted, call, (labels, is_one))
 
 
 def encode_predict(answer: Answer, question: Any) -> Reply:
     """Best first."""
-    labels, is_one, count = question.wire
+    labels, is_one = question.wire.form
     told = []
-    for row in vectors(answer, count):
+    for row in vectors(answer, question.wire):
         order = np.argsort(-row, kind="stable").tolist()
         if labels and len(labels) != len(row):
             raise ModelFailed(f"the model gave {len(row)} scores, and its classes are {len(labels)}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,17 @@ TOO_LONG: Final = "context_length_exceeded"
 WRONG_KIND: Final = "unsupported_model"
 _SHORT: Final = {"completion": "completions", "chat": "chats"}
 _UNBOUNDED: Final = 1 << 30
+
+
+class FittedTexts(NamedTuple):
+    """Texts that a model can take, and how many tokens each has: None where nobody counts them."""
+
+    texts: list[str]
+    counts: list[int] | None
+
+    @property
+    def total(self) -> int | None:
+        return None if self.counts is None else sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,28 +84,26 @@ class TextRole:
             return self.view.max_batch_size
         return _UNBOUNDED if not spec.shape or spec.shape[0] < 0 else spec.shape[0]
 
-    def count(self, texts: Sequence[str]) -> int | None:
-        """How many tokens texts have together."""
-        return None if self.tokenizer is None else sum(self.tokenizer.counts(texts))
-
-    def fitted(self, texts: Sequence[str], param: str, *, truncation: bool | None = None) -> list[str]:
+    def fitted(self, texts: Sequence[str], param: str, *, truncation: bool | None = None) -> FittedTexts:
         """Texts that the model can take: those that are too long are cut where that is wanted. Raises BadField."""
         most, tokenizer = self.options.max_tokens, self.tokenizer
-        if most is None or tokenizer is None:
-            return list(texts)
+        if tokenizer is None:
+            return FittedTexts(list(texts), None)
         is_cut = self.options.truncation if truncation is None else truncation
-        fitted = list(texts)
-        for index, count in enumerate(tokenizer.counts(texts)):
-            if count > most and is_cut:
-                fitted[index] = tokenizer.cut(texts[index], most)
-            elif count > most:
+        fitted, counts = list(texts), tokenizer.counts(texts)
+        for index, count in enumerate(counts):
+            if most is None or count <= most:
+                continue
+            if is_cut:
+                fitted[index], counts[index] = tokenizer.cut(texts[index], most), most
+            else:
                 raise BadField(
                     f"This model's maximum context length is {most} tokens, however you requested {count} tokens"
                     f"{f' in text {index}' if len(texts) > 1 else ''}. Please reduce your text.",
                     param,
                     TOO_LONG,
                 )
-        return fitted
+        return FittedTexts(fitted, counts)
 
 
 def role_of(view: ModelView, call: Call, *kinds: TextKind) -> TextRole:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, Final
 from tensorgate.adapters.openai.fields import BadField
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.errors import Unsupported
-from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.text import TextOptions
+from tensorgate.gateway.contract.tokenizers import open_tokenizer
 
 INLINE_MAX_BYTES: Final = 2 << 10
 """The largest body whose texts become tokens on the event loop: a kilobyte takes half a millisecond."""
@@ -25,12 +24,8 @@ class Tokenizer:
 
     def __init__(self, path: Path) -> None:
         try:
-            library = importlib.import_module("tokenizers")
-        except ImportError:
-            raise Unsupported(f"tokens are counted by the library tokenizers: {install_command('text')}") from None
-        try:
-            self._tokenizer: Any = library.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises Exception itself, with a text
+            self._tokenizer = open_tokenizer(path)
+        except (ImportError, ValueError) as error:
             raise Unsupported(f"the model's tokenizer cannot be read: {error}") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()

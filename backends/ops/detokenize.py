@@ -10,11 +10,11 @@ from pydantic import Field
 
 from tensorgate.backends.ops.checks import integral, replaced
 from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
-from tensorgate.backends.ops.tokenize import open_tokenizer
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec
+from tensorgate.gateway.contract.tokenizers import open_tokenizer
 
 
 class DetokenizeOptions(RenamingOptions):

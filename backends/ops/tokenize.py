@@ -9,9 +9,7 @@ only its results go to the device.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -19,11 +17,11 @@ from pydantic import Field, model_validator
 
 from tensorgate.backends.ops.checks import given, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.extras import install_command
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.tokenizers import open_tokenizer
 
 _PADDING_TOKENS: Final = ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>")
 """What padding is called, where neither the file nor the YAML says it."""
@@ -154,18 +152,6 @@ class Tokenize(Op):
             except UnicodeDecodeError:
                 raise InvalidArgument(f"tokenize: text {row} of '{name}' is not UTF-8") from None
         return texts
-
-
-def open_tokenizer(path: Path) -> Any:
-    """A `tokenizers.Tokenizer`. Raises ImportError saying what to install, ValueError for another file."""
-    try:
-        library = importlib.import_module("tokenizers")
-    except ImportError:
-        raise ImportError(f"tokenizers are read by the library of that name: {install_command('text')}") from None
-    try:
-        return library.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself, with a text
-        raise ValueError(f"{path} is no tokenizer.json: {error}") from None
 
 
 KIND = OpKind(TokenizeOptions, Tokenize)

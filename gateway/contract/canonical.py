@@ -260,6 +260,8 @@ class InferRequest:
     """Where the outputs that it names go. None unless a tensor lies in memory that is not the request's own."""
     on_device: bool = False
     """Whether outputs are wanted where the model left them, ready for every stream: for a model composed of models."""
+    tokens: int = 0
+    """How many tokens its longest text has, where the dialect has counted them; 0: it has not."""
     cancellation: CancellationToken = field(default_factory=CancellationToken)
     callers: tuple[ModelView, ...] = ()
     """The models that wait for this request, outermost first."""

@@ -49,6 +49,8 @@ class ModelCounts:
     output_s: float
     queued: int
     """Requests that wait now."""
+    queued_tokens: int | None
+    """Tokens of their texts; None where the model has no budget of them."""
     running: int
     """Requests in batches that run now, and requests that run without a batch."""
     load_s: float

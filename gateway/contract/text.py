@@ -38,6 +38,8 @@ class TextOptions(Options):
     """The output that is the answer: vectors, scores, or text; null: the only one, or of several the first."""
     max_tokens: int | None = Field(default=None, ge=1, le=1 << 24)
     """The most tokens of a text, special ones included; of a prompt and its answer together."""
+    max_batch_tokens: int | None = Field(default=None, ge=1, le=1 << 30)
+    """The most tokens that run together, padding included: the longest text's, for each text. null: only rows count."""
     truncation: bool = False
     """Whether longer texts are cut; false: they are refused. A caller's own word comes first."""
     pooling: Literal["mean", "cls", "last", "max", "none"] | None = None
@@ -65,8 +67,13 @@ class TextOptions(Options):
             raise ValueError("only a reranker has a query")
         if self.truncation and self.tokenizer is None:
             raise ValueError("texts are cut by their tokens, which only a tokenizer knows")
-        if self.max_tokens is not None and self.tokenizer is None:
-            raise ValueError("max_tokens counts tokens, which only a tokenizer knows")
+        for name in ("max_tokens", "max_batch_tokens"):
+            if getattr(self, name) is not None and self.tokenizer is None:
+                raise ValueError(f"{name} counts tokens, which only a tokenizer knows")
+        if self.max_batch_tokens is not None and (self.max_tokens or 1) > self.max_batch_tokens:
+            raise ValueError(
+                f"max_batch_tokens, {self.max_batch_tokens}, has no room for a text of max_tokens, {self.max_tokens}"
+            )
         if self.pooling is not None and self.kind in ("completion", "chat"):
             raise ValueError("pooling makes vectors and scores, and no text")
         if self.pooling is not None and self.tokenizer is None:

@@ -259,6 +259,7 @@ class DoorConnection:
             deadline,
             message.queue_timeout_us,
             message.stream,
+            tokens=message.tokens,
             cancellation=token,
         )
         try:

@@ -358,6 +358,7 @@ class EngineLink:
                     request.deadline,
                     request.queue_timeout_us,
                     request.stream,
+                    request.tokens,
                     token.request_id,
                     None if token.call_record is None else dict(token.call_record.carried()),
                 )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 9
+VERSION: Final = 10
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -89,6 +89,7 @@ class Submit(Message, tag=10):
     deadline: float | None = None
     queue_timeout_us: int = 0
     stream: bool = False
+    tokens: int = 0
     request_id: str = ""
     carried: dict[str, str] | None = None
     """Where somebody wants to know when it ran: the headers of requests to other servers that are made for it."""

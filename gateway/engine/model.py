@@ -44,6 +44,7 @@ from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
+from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.engine.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
 
 EXAMPLE_RUNS: Final = 5
@@ -55,7 +56,7 @@ class ModelSpec:
 
     `example` holds real inputs, by name, if it came with any; `warmup` are the operator's samples,
     `sizes` the only numbers of rows that batches have. `cached`: equal requests may get an
-    answer that was given before.
+    answer that was given before. `budget`: of the tokens that its batches have.
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
@@ -68,6 +69,7 @@ class ModelSpec:
     sizes: tuple[int, ...] = ()
     configuration: Mapping[str, Any] = NOTHING
     cached: bool = False
+    budget: TokenBudget | None = None
 
 
 Answer = Callable[[InferRequest], InferResponse | GatewayError | Answers]
@@ -77,6 +79,7 @@ class ClosedScheduler:
     """In place of the scheduler of a model that takes nothing any more: it refuses every request with `error`."""
 
     queued = running = 0
+    queued_tokens: int | None = None
 
     def __init__(self, name: str, error: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         self._name = name
@@ -149,6 +152,7 @@ class Model:
                 metrics,
                 sequences,
                 computation.devices,
+                plan.budget,
             )
         )
         self._sequence_inputs = sequences.first_inputs() if sequences is not None else NOTHING
@@ -184,6 +188,10 @@ class Model:
     @property
     def queued(self) -> int:
         return self._scheduler.queued
+
+    @property
+    def queued_tokens(self) -> int | None:
+        return self._scheduler.queued_tokens
 
     @property
     def running(self) -> int:

@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import QueueFull
 from tensorgate.gateway.engine.pending_request import PendingRequest
+from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.engine.worker import Batch, Worker
 
 
@@ -84,6 +85,8 @@ class SchedulerQueue(Protocol):
 
     queued: int
     """Requests that wait."""
+    queued_tokens: int | None
+    """Tokens of their texts, padding within a request included; None where they are not counted."""
     next_wakeup_s: float | None
     """After next_batch has found nothing: seconds until something may go by the clock alone, None if nothing waits
     for the clock.
@@ -127,13 +130,13 @@ def batch_key(pending: PendingRequest) -> Hashable:
 
 
 class RequestQueue:
-    """Ordinary requests: any that wait may go, to any idle worker.
+    """Ordinary requests: any that wait may go, to any idle worker. With a `budget` batches have no more tokens.
 
     A request's rank orders it: two for each level, the second for those that were delayed. Without levels it is 0, or
     1 for those that were delayed.
     """
 
-    def __init__(self, name: str, policy: QueuePolicy) -> None:
+    def __init__(self, name: str, policy: QueuePolicy, budget: TokenBudget | None = None) -> None:
         self._name = name
         self._policy = policy
         self._groups: dict[Hashable, deque[PendingRequest]] = {}
@@ -145,6 +148,9 @@ class RequestQueue:
         self._full = max((policy.max_batch_size, *policy.preferred_batch_sizes))
         self._enough = min(policy.max_batch_size, max(policy.preferred_batch_sizes, default=policy.max_batch_size))
         """Rows that wait for no more company."""
+        self._budget = budget
+        self._max_tokens = 0 if budget is None else budget.most
+        self.queued_tokens: int | None = None if budget is None else 0
         self._rows = 0
         self._finished = 0
         self._closing = False
@@ -153,6 +159,8 @@ class RequestQueue:
 
     def add(self, pending: PendingRequest) -> None:
         """Behind everybody of its rank. Requests without a key share a group, and nothing else."""
+        if self._budget is not None:
+            pending.tokens = self._budget.tokens_of(pending.request, pending.admission.rows)
         if self._has_levels:
             self._enter_level(pending)
         elif self.queued >= self._most:
@@ -167,6 +175,7 @@ class RequestQueue:
             _insert(group, pending)
         self.queued += 1
         self._rows += pending.admission.rows
+        self._count_tokens(pending)
 
     def next_batch(self, idle: Sequence[Worker]) -> tuple[Worker, Batch] | None:
         """The ripe group whose first request is the most urgent, as far as it fits into one batch.
@@ -177,7 +186,7 @@ class RequestQueue:
         self.next_wakeup_s = None
         if not self.queued and not self._finished:
             return None
-        if idle[-1].contention and self._rows < self._full and None not in self._groups:
+        if idle[-1].contention and self._rows < self._full and None not in self._groups and not self._max_tokens:
             return None
         now = time.monotonic()
         best: deque[PendingRequest] | None = None
@@ -204,6 +213,7 @@ class RequestQueue:
         """Its place in the group is cleared when its turn comes, or when many such have gathered."""
         self.queued -= 1
         self._rows -= pending.admission.rows
+        self._count_tokens(pending, -1)
         if self._has_levels:
             self._leave_level(pending)
         self._finished += 1
@@ -238,6 +248,10 @@ class RequestQueue:
         if not self._counts[level]:
             del self._counts[level]
 
+    def _count_tokens(self, pending: PendingRequest, times: int = 1) -> None:
+        if self.queued_tokens is not None:
+            self.queued_tokens += times * pending.tokens * pending.admission.rows
+
     def _drop_finished(self, group: deque[PendingRequest]) -> None:
         """Abandoned and late requests leave before they cost a place in a batch."""
         while group and group[0].finished:
@@ -254,7 +268,8 @@ class RequestQueue:
         if self._policy.send_on_mismatch and self._has_mismatch(group):
             return 0.0
         waited = now - min(pending.submitted for pending in group if not pending.finished)
-        return 0.0 if waited >= delay or _rows(group) >= self._enough or self._preferred_rows(group) else delay - waited
+        is_enough = _rows(group) >= self._enough or self._has_enough_tokens(group) or self._preferred_rows(group)
+        return 0.0 if waited >= delay or is_enough else delay - waited
 
     def _has_mismatch(self, group: deque[PendingRequest]) -> bool:
         """Whether a request of another group has come after the first of this one."""
@@ -277,11 +292,20 @@ class RequestQueue:
     def _is_full(self, group: deque[PendingRequest]) -> bool:
         if group[0].admission.batch_key is None:
             return True
-        return _rows(group) >= self._full
+        return _rows(group) >= self._full or self._has_enough_tokens(group)
+
+    def _has_enough_tokens(self, group: Iterable[PendingRequest]) -> bool:
+        """Whether they are as many as run together, or more."""
+        if not self._max_tokens:
+            return False
+        waiting = [pending for pending in group if not pending.finished]
+        rows = sum(pending.admission.rows for pending in waiting)
+        return rows * max((pending.tokens for pending in waiting), default=0) >= self._max_tokens
 
     def _take(self, group: deque[PendingRequest]) -> Batch:
         members: list[PendingRequest] = []
         room = most = max(self._room(group), group[0].admission.rows)
+        longest = 0
         while group:
             pending = group[0]
             if pending.finished:
@@ -291,7 +315,12 @@ class RequestQueue:
             rows = pending.admission.rows
             if rows > room:
                 break
+            if self._max_tokens:
+                longest = max(longest, pending.tokens)
+                if members and (most - room + rows) * longest > self._max_tokens:
+                    break
             room -= rows
+            self._count_tokens(pending, -1)
             members.append(group.popleft())
             if self._has_levels:
                 self._leave_level(pending)

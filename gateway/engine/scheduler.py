@@ -46,6 +46,7 @@ from tensorgate.gateway.engine.queue import QueuePolicy, RequestQueue, Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.sequences import Sequences
+from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.engine.worker import Batch, Worker, compute, run_alone
 
 _RUNS_INLINE: Final = is_taken("inline_runs")
@@ -65,6 +66,7 @@ class Scheduler:
         metrics: SchedulerMetrics,
         sequences: SequencePolicy | None = None,
         devices: Sequence[str] = (),
+        budget: TokenBudget | None = None,
     ) -> None:
         self._name = name
         self._policy = policy
@@ -85,16 +87,16 @@ class Scheduler:
         self._has_contention = len(set(lock_keys)) < len(lock_keys)
         self._has_one_choice = len(set(devices)) < 2 and not self._has_contention
         self._queue: SchedulerQueue = (
-            RequestQueue(name, policy)
+            RequestQueue(name, policy, budget)
             if sequences is None
             else Sequences(name, policy, sequences, self._workers, lambda: self._schedule(0.0))
         )
         self._on_leave, self._on_failure = self._note_left, metrics.failed
         self._has_timeouts = policy.has_timeouts
-        self._has_short_way = sequences is None and not policy.max_queue_delay_us and _RUNS_INLINE
-        self._dispatches_inline = (
-            sequences is None and executors[0].arun_alone is not None and is_taken("inline_dispatch")
-        )
+        is_free = sequences is None and budget is None
+        """Whether a request may run without having been in the queue."""
+        self._has_short_way = is_free and not policy.max_queue_delay_us and _RUNS_INLINE
+        self._dispatches_inline = is_free and executors[0].arun_alone is not None and is_taken("inline_dispatch")
         self._inline_calls: set[InlineCall] = set()
         self._active: set[Batch] = set()
         self._wakeup: asyncio.Handle | None = None
@@ -113,6 +115,11 @@ class Scheduler:
     def queued(self) -> int:
         """Requests that wait."""
         return self._queue.queued
+
+    @property
+    def queued_tokens(self) -> int | None:
+        """Tokens of the texts that wait, padding within a request included; None where they are not counted."""
+        return self._queue.queued_tokens
 
     @property
     def running(self) -> int:

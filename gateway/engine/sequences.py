@@ -118,6 +118,7 @@ class Sequences:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self.queued = 0
+        self.queued_tokens: int | None = None
         self.next_wakeup_s: float | None = None
 
     @property

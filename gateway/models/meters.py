@@ -115,6 +115,7 @@ def model_counts(model: Model) -> ModelCounts:
         infer_s=counters.infer,
         output_s=counters.output,
         queued=model.queued,
+        queued_tokens=model.queued_tokens,
         running=model.running,
         load_s=model.load_seconds,
         devices=model.devices,

@@ -11,9 +11,11 @@ import numpy as np
 from tensorgate.gateway.config import ControlConfig, LevelConfig, ModelConfig, QueueConfig, StateConfig
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.text import SECTION, TextOptions
 from tensorgate.gateway.engine.model import ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, SequenceState, frozen
+from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.models.signatures import signature
 from tensorgate.gateway.models.warmup_samples import read_example, read_warmup_samples
 
@@ -29,6 +31,7 @@ def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
     example: Tensors = NOTHING
     if config.example:
         example = read_example(config.example.path, computation.inputs, computation.max_batch_size)
+    budget = token_budget(config, computation)
     labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
     if config.response_cache and (sequences is not None or computation.executors[0].decoupled):
         raise ValueError("response_cache: a model of sequences, or with many answers to a request, gives none again")
@@ -43,11 +46,21 @@ def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
         sizes=config.pad_batches_to,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
         cached=config.response_cache,
+        budget=budget,
     )
 
 
 def _lines(path: Path) -> tuple[str, ...]:
     return tuple(path.read_bytes().decode().removesuffix("\n").split("\n"))
+
+
+def token_budget(config: ModelConfig, computation: Computation) -> TokenBudget | None:
+    """How many tokens a batch has at most, if its section `text` says so. Raises ValueError, ImportError."""
+    text = config.mappings().get(SECTION)
+    if not isinstance(text, TextOptions) or text.max_batch_tokens is None:
+        return None
+    inputs = {spec.name: spec for spec in computation.inputs}
+    return TokenBudget(text, text.max_batch_tokens, inputs)
 
 
 def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:

@@ -446,6 +446,11 @@ def _model_families(statistics: EngineStatistics) -> Iterator[AnyFamily]:
     for name, text, samples in (
         ("tensorgate_queued_requests", "Requests that wait for a batch.", [(key, each.queued) for key, each in models]),
         (
+            "tensorgate_queued_tokens",
+            "Tokens of texts that wait for a batch.",
+            [(key, each.queued_tokens) for key, each in models if each.queued_tokens is not None],
+        ),
+        (
             "tensorgate_running_requests",
             "Requests in batches that run.",
             [(key, each.running) for key, each in models if each.running or _has_been_asked(each)],

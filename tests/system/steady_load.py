@@ -96,6 +96,7 @@ class Load:
                 except Gone:
                     self.retries[way.name] += 1
                     client.turn()
+                    await asyncio.sleep(client.pause_s)  # real time: the library's own, until it connects again
             else:
                 raise ValueError("nobody answers")
             factor = way.decode(answer) / x
@@ -143,6 +144,8 @@ async def loaded(model: str, allowed: set[float], gateways: Sequence[Gateway]) -
 class HttpClient:
     """Keep-alive until the server says otherwise."""
 
+    pause_s = 0.0
+
     def __init__(self, load: Load) -> None:
         self._ports = itertools.cycle([gateway.port for gateway in load.gateways])
         self._writer: asyncio.StreamWriter | None = None
@@ -184,10 +187,15 @@ class HttpClient:
 
 
 class GrpcClient:
-    """A channel for each gateway, with connections of its own, that gRPC makes anew by itself."""
+    """A channel for each gateway, with connections of its own, that gRPC makes anew by itself: where that has failed
+    once, it refuses all calls until it tries again, which is after a second unless one says otherwise.
+    """
+
+    pause_s = 0.02
 
     def __init__(self, load: Load) -> None:
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+        options += [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
         addresses = [f"{HOST}:{gateway.grpc_port}" for gateway in load.gateways]
         self._all = [grpc.aio.insecure_channel(address, options=options) for address in addresses]
         self._channels = itertools.cycle(self._all)

@@ -28,6 +28,7 @@ def text_models(tokenizer: str) -> dict[str, Any]:
     told = {"name": "told", "datatype": "BYTES", "shape": [1]}
     return {
         "letters": model("Letters", "text", counts, max_batch_size=8, text={"kind": "embedding"}),
+        "packed": model("Letters", "text", counts, max_batch_size=8, text={**embedding, "max_batch_tokens": 64}),
         "tokens": model("Letters", "text", counts, text=embedding),
         "classes": model("Letters", "text", counts, text={"kind": "classifier"}),
         "overlap": model("Overlap", "query text", score, text={"kind": "reranker", "query": "query", "prompt": "text"}),

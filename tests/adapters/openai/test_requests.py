@@ -16,7 +16,7 @@ from tensorgate.adapters.openai.fields import BadField
 from tensorgate.adapters.openai.options import OpenAiOptions
 from tensorgate.adapters.openai.routes import endpoints
 from tensorgate.gateway.contract.call import Call, MustOffload
-from tensorgate.gateway.contract.canonical import InferRequest, ModelView
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.errors import GatewayError, MalformedJson
 from tensorgate.gateway.contract.files import FileRef
 from tensorgate.gateway.contract.questions import InferTogether, KnownAnswer
@@ -47,6 +47,13 @@ def views(make_model: Callable[..., ModelView]) -> list[ModelView]:
             {"text": TEXT},
             VECTORS,
             mappings=options(kind="embedding", tokenizer=TOKENIZER, max_tokens=5),
+        ),
+        make_model(
+            "packed",
+            {"text": TEXT},
+            VECTORS,
+            max_batch_size=4,
+            mappings=options(kind="embedding", tokenizer=TOKENIZER, max_batch_tokens=8, truncation=True, max_tokens=6),
         ),
         make_model("r", {"q": TEXT, "t": TEXT}, {"s": ("FP32", (-1, 1))}, mappings=options(kind="reranker")),
         make_model("g", {"text": one}, TOLD, decoupled=True, mappings=options(kind="completion")),
@@ -111,6 +118,36 @@ def test_more_texts_than_a_batch_are_several_requests(ask: Callable[..., Any]) -
     question = ask("/v1/embeddings", {"model": "e", "input": [str(number) for number in range(10)]})
     assert isinstance(question, InferTogether)
     assert [len(request.inputs["text"]) for request in question.requests] == [4, 4, 2]
+
+
+def test_texts_of_like_length_run_together_within_the_budget_of_tokens(ask: Callable[..., Any]) -> None:
+    """Of 2, 6, 1, 1, 7 (cut to 6), 1 and 1 tokens."""
+    texts = ["light", "In the beginning", "a", "b", "God said let there be light", "c", "d"]
+    question = ask("/v1/embeddings", {"model": "packed", "input": texts})
+    packs = [[text.decode() for text in request.inputs["text"]] for request in question.requests]
+    assert packs == [["In the beginning"], ["God said let there be"], ["light", "a", "b", "c"], ["d"]]
+    assert [request.tokens for request in question.requests] == [6, 6, 2, 1]
+
+
+@given(st.lists(st.sampled_from(["a", "light", "In the beginning", "In the beginning God created"]), min_size=1))
+def test_answers_are_in_the_order_of_the_texts(texts: list[str]) -> None:
+    """However they run together: each text's vector is (number of its bytes, 0, 0)."""
+    mappings = options(kind="embedding", tokenizer=TOKENIZER, max_batch_tokens=18)
+    view = paper_model("m", {"text": TEXT}, VECTORS, max_batch_size=3, mappings=mappings)
+    body = json.dumps({"model": "m", "input": texts}).encode()
+    endpoint = DIALECT.match("POST", EMBED).endpoint
+    question: Any = endpoint.decode(Call(body, "POST", EMBED, {}, "http", in_thread=True), resolver(view))
+
+    def answer(request: InferRequest) -> InferResponse:
+        rows = request.inputs["text"]
+        assert len(rows) <= 3
+        assert len(rows) * request.tokens <= 18
+        return InferResponse({"v": np.array([[len(text), 0, 0] for text in rows], np.float32)})
+
+    is_one = isinstance(question, InferRequest)
+    answers = answer(question) if is_one else [answer(each) for each in question.requests]
+    told = json.loads(endpoint.encode(answers, question).body)
+    assert [each["embedding"][0] for each in told["data"]] == [len(text) for text in texts]
 
 
 def test_tokens_are_texts_of_the_models_own_tokenizer(ask: Callable[..., Any]) -> None:

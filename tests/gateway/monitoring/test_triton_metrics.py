@@ -22,7 +22,15 @@ MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    40
 
 def model(name: str, **changes: Any) -> Any:
     """As much of a loaded version as metrics read."""
-    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "devices": ("cpu",)}
+    given = {
+        "version": 1,
+        "counters": Counters(),
+        "queued": 0,
+        "queued_tokens": None,
+        "running": 0,
+        "load_seconds": 0.25,
+        "devices": ("cpu",),
+    }
     given["is_cached"] = False
     given["computation"] = SimpleNamespace(traffic=lambda: changes.get("traffic", Traffic()))
     return SimpleNamespace(name=name, **(given | changes))

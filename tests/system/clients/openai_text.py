@@ -191,6 +191,22 @@ def check_embeddings(address: str) -> None:
     assert math.isclose(cut.data[0].embedding[1], 4 / math.sqrt(17), rel_tol=1e-6)
 
 
+def check_texts_run_together_by_their_tokens(address: str) -> None:
+    """The model takes 40 tokens of a text, and 64 at once."""
+    texts = ["ab" * (1 + index * 7 % 19) + "c" for index in range(50)]
+    told = client(address).embeddings.create(model="packed", input=texts)
+    assert [each.embedding for each in told.data] == [[text.count("a"), text.count("b"), 1] for text in texts]
+    assert told.usage.prompt_tokens > 50 * 10
+    texts = ["a b c d e f g h i j k l"] * 6  # of 13 tokens each
+    for some, status in ((texts, 400), (texts[:4], 200)):
+        tensor = {"name": "text", "datatype": "BYTES", "shape": [len(some)], "data": some}
+        reply = requests.post(f"http://{address}/v2/models/packed/infer", json={"inputs": [tensor]}, timeout=10)
+        assert reply.status_code == status
+        assert ("at once: send fewer in a request" in reply.text) == (status == 400)
+    metrics = requests.get(f"http://{address}/metrics", timeout=10).text
+    assert 'tensorgate_queued_tokens{model="packed",version="1"} 0' in metrics
+
+
 def check_a_search_over_verses(address: str) -> None:
     """As README and docs/text.md show it."""
     verses = (checks.IMAGES.parent / "verses.txt").read_text().splitlines()
