@@ -5,6 +5,7 @@ A new backend is one module and one line here: docs/add-a-backend.md has one.
 
 BACKENDS = {
     "ensemble": "tensorgate.backends.ensemble.backend:KIND",
+    "genai": "tensorgate.backends.genai:KIND",
     "onnx": "tensorgate.backends.onnx.backend:KIND",
     "remote": "tensorgate.backends.remote:KIND",
     "python": "tensorgate.backends.python.backend:KIND",

@@ -76,7 +76,7 @@ def loader(
             threads=threads,
         )
         kind = kinds.backends[config.backend]
-        if config.process == "own" and processes is not None:
+        if (config.process == "own" or kind.needs_own_process) and processes is not None:
             check_process(config, kind)
             return processes.load(
                 kind,

@@ -1,7 +1,5 @@
-"""A text that grows answer by answer: where it stops, why, and how many tokens it has.
-
-A stop word may come in two answers, so that what may be its beginning is held back until it is known. What the model
-itself says of its answer, as parameters, comes first: `finish_reason`, `prompt_tokens`, `completion_tokens`.
+"""A text that grows answer by answer: where it stops, why, and how many tokens it has. What the model itself says
+of its answer, as parameters, comes first: `finish_reason`, `prompt_tokens`, `completion_tokens`.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import numpy as np
 from tensorgate.adapters.openai.tokens import Tokenizer
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import ModelFailed
+from tensorgate.gateway.contract.stop_words import StopWords
 from tensorgate.gateway.contract.tensor import BYTES, Array
 
 _ID_BYTES: Final = 12
@@ -68,18 +67,16 @@ class GeneratedText:
         self.counts_prompt = counts_prompt
         self.delta = echo
         """What is to be sent now."""
-        self.stopped_by: str | None = None
         self.is_over = False
         self.prompt_tokens = prompt_tokens
         self._told_reason = ""
         self._told_tokens: int | None = None
         self._output = output
-        self._stops = [stop for stop in stops if stop]
+        self._stops = StopWords(stops)
         self._max_tokens = max_tokens
         self._tokenizer = tokenizer
         self._pieces: list[str] = [echo] if echo else []
         self._echo = len(self._pieces)
-        self._held = ""
         self._answers = 0
         self._rest = b""
         self._counted = (0, 0)
@@ -90,28 +87,26 @@ class GeneratedText:
         """All of it."""
         return "".join(self._pieces)
 
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop word that has ended it."""
+        return self._stops.found
+
     def follow(self, answer: InferResponse) -> bool:
         """Take an answer -> whether that was enough. Raises ModelFailed for one that is no text."""
         self._note(answer)
         array = answer.outputs.get(self._output)
-        if array is None or self.stopped_by is not None:
-            return self.stopped_by is not None
-        self._answers += 1
-        new = self._held + self._decoded(array)
-        stop = min(((at, each) for each in self._stops if (at := new.find(each)) >= 0), default=None)
-        if stop is not None:
-            self.stopped_by = stop[1]
-            self._give(new[: stop[0]], "")
-            return True
-        held = max((_overlap(new, each) for each in self._stops), default=0)
-        self._give(new[: len(new) - held], new[len(new) - held :])
-        return False
+        if array is not None and self.stopped_by is None:
+            self._answers += 1
+            self._give(self._stops.take(self._decoded(array)))
+        return self.stopped_by is not None
 
     def end(self) -> str:
         """No more answers come -> what was held back."""
         self.is_over = True
-        rest, self._held = self._held + self._rest.decode("utf-8", "replace"), ""
+        cut = self._rest.decode("utf-8", "replace")
         self._rest = b""
+        rest = self._stops.take(cut) + self._stops.rest()
         if self.stopped_by is not None:
             return ""
         if rest:
@@ -162,8 +157,7 @@ class GeneratedText:
                 else:
                     self._told_tokens = value
 
-    def _give(self, text: str, held: str) -> None:
-        self._held = held
+    def _give(self, text: str) -> None:
         if text:
             self._pieces.append(text)
             self.delta += text
@@ -188,14 +182,6 @@ def tokens_of(question: Any) -> tuple[int, int]:
     """Endpoint.tokens of all generations."""
     exchange: Exchange = question.wire if isinstance(question.wire, Exchange) else question.wire.exchange
     return exchange.prompt_tokens or 0, exchange.completion_tokens or 0
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of a text may be the beginning of a stop word."""
-    for length in range(min(len(stop) - 1, len(text)), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
 
 
 def _complete(data: bytes) -> tuple[str, int]:

@@ -113,7 +113,7 @@ def _document(call: Call, resolve: Resolve, body: bytes) -> InferRequest:
         _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
     view = resolve_model(call, resolve)
     signature = signature_of(view, signature_name or DEFAULT_SIGNATURE)
-    inputs, rows = _inputs(root, body, {name: spec.dtype for name, spec in signature.inputs.items()})
+    inputs, rows = _inputs(root, body, _wanted(root, signature))
     return _request(call, view, signature, inputs, rows)
 
 
@@ -131,6 +131,17 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
         deadline=call.deadline,
         wire=PredictForm(signature, rows),
     )
+
+
+def _wanted(root: Any, signature: Signature) -> dict[str, np.dtype[Any]]:
+    """The dtypes of all inputs but those that a request may leave out, and this one does."""
+    specs = signature.inputs
+    if any(spec.optional for spec in specs.values()):
+        found = root.get("inputs", root.get("instances"))
+        first = found[0] if isinstance(found, ARRAY) and len(found) else found
+        named = {name for name, _ in members(first)} if is_map(first) else set()
+        specs = {name: spec for name, spec in specs.items() if not spec.optional or name in named}
+    return {name: spec.dtype for name, spec in specs.items()}
 
 
 def _inputs(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> tuple[Tensors, bool]:

@@ -262,6 +262,8 @@ class BackendKind:
     """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
     own_process: bool = False
     """Whether its models may compute in a process of their own."""
+    needs_own_process: bool = False
+    """Whether they do so in any case: they would keep the interpreter to themselves while they compute."""
     replicable: bool = False
     """Whether doors may run copies of its quick models: a copy costs little more memory than the model's file."""
     gpu_problem: Callable[[], str] | None = None
