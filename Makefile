@@ -71,7 +71,9 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # MLSERVER_SOURCES=DIR, of release 1.7.1 of https://github.com/SeldonIO/MLServer, whose own tests of its endpoints are run;
 # TF_SERVING_SOURCES=DIR, of https://github.com/tensorflow/serving, whose own test of its server is run;
 # GRPS_SOURCES=DIR, of https://github.com/NetEase-Media/grps, whose server of Python models is asked, and GRPS_EXAMPLES=DIR,
-# of https://github.com/NetEase-Media/grps_examples, whose clients ask it directly and behind a gateway.
+# of https://github.com/NetEase-Media/grps_examples, whose clients ask it directly and behind a gateway;
+# TRITON_FRONTEND=DIR, of https://github.com/triton-inference-server/server, whose tests of its OpenAI frontend are run, and
+# KSERVE_SOURCES=DIR, of https://github.com/kserve/kserve, whose answers of OpenAI models have to come out.
 test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TEXT)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system

@@ -12,8 +12,9 @@ import orjson
 from tensorgate.adapters.openai.completions import MAX_CHOICES, exchange_of, generation_question, wants_usage
 from tensorgate.adapters.openai.errors import JSON
 from tensorgate.adapters.openai.events import DONE, EVENT_STREAM, event
-from tensorgate.adapters.openai.fields import INVALID, UNSUPPORTED, BadField, Fields, read
+from tensorgate.adapters.openai.fields import EMPTY, INVALID, UNSUPPORTED, BadField, Fields, read
 from tensorgate.adapters.openai.generation import Exchange, GeneratedText, usage
+from tensorgate.adapters.openai.logprobs import MEMBERS, of_chat, wanted_by_chat
 from tensorgate.adapters.openai.sampling import MAX_TOKENS, Sampling, sampling_of
 from tensorgate.adapters.openai.template import template_of
 from tensorgate.adapters.openai.text_role import WRONG_KIND, TextRole, asked_role
@@ -26,7 +27,7 @@ OBJECT: Final = "chat.completion"
 MAX_MESSAGES: Final = 4096
 _NEWER: Final = "max_completion_tokens"
 _HANDLED: Final = frozenset(
-    {"model", "messages", "n", "stream", "chat_template_kwargs", "add_generation_prompt", MAX_TOKENS, _NEWER}
+    {"model", "messages", "n", "stream", "chat_template_kwargs", "add_generation_prompt", MAX_TOKENS, _NEWER, *MEMBERS}
 )
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 Message = Mapping[str, Any]
@@ -39,7 +40,7 @@ def decode_chat(call: Call, resolve: Resolve) -> InferRequest | InferTogether:
     messages = messages_of(fields)
     choices = fields.whole("n", 1, MAX_CHOICES) or 1
     most = _NEWER if _NEWER in fields.members else MAX_TOKENS
-    sampling = sampling_of(fields, role, _HANDLED, most)
+    sampling = sampling_of(fields, role, _HANDLED, most, logprobs=wanted_by_chat(fields, role))
     stream = fields.flag("stream")
     exchange = Exchange(role.view.name, "chatcmpl-", stream=stream, wants_usage=wants_usage(fields, stream=stream))
     more = fields.object("chat_template_kwargs")
@@ -85,15 +86,16 @@ def encode_chat(answer: InferResponse | Sequence[InferResponse], question: Any) 
         for text in exchange.texts:
             text.end()
             message: dict[str, Any] = {"role": "assistant", "content": text.text, "refusal": None, "annotations": []}
+            logprobs = of_chat(text.take_scores()) if text.has_scores else None
             choices.append(
-                {"index": text.index, "message": message, "logprobs": None, "finish_reason": text.finish_reason}
+                {"index": text.index, "message": message, "logprobs": logprobs, "finish_reason": text.finish_reason}
             )
         return Reply(orjson.dumps(_told(exchange, OBJECT, choices, usage(exchange))), headers={"Content-Type": JSON})
     piece: GeneratedText = question.wire
     delta = piece.take_delta()
     body = _first(exchange)
     if delta:
-        body += _event(exchange, piece.index, {"content": delta}, None)
+        body += _event(exchange, piece, {"content": delta}, None)
     return Reply(body, 200, EVENT_STREAM, streamed=True)
 
 
@@ -106,8 +108,8 @@ def encode_chat_end(answer: InferResponse | None, request: InferRequest) -> Repl
     body = _first(exchange)
     rest = text.take_delta() + text.end()
     if rest:
-        body += _event(exchange, text.index, {"content": rest}, None)
-    body += _event(exchange, text.index, {}, text.finish_reason)
+        body += _event(exchange, text, {"content": rest}, None)
+    body += _event(exchange, text, {}, text.finish_reason)
     if exchange.is_over:
         if exchange.wants_usage:
             body += event(orjson.dumps(_told(exchange, f"{OBJECT}.chunk", [], usage(exchange))))
@@ -121,11 +123,12 @@ def _first(exchange: Exchange) -> bytes:
         return b""
     exchange.has_begun = True
     told = {"role": "assistant", "content": ""}
-    return b"".join([_event(exchange, text.index, told, None) for text in exchange.texts])
+    return b"".join([_event(exchange, text, told, None) for text in exchange.texts])
 
 
-def _event(exchange: Exchange, index: int, delta: Mapping[str, Any], finish_reason: str | None) -> bytes:
-    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+def _event(exchange: Exchange, text: GeneratedText, delta: Mapping[str, Any], finish_reason: str | None) -> bytes:
+    logprobs = of_chat(text.take_scores()) if text.has_scores and delta.get("content") else None
+    choice = {"index": text.index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
     told = _told(exchange, f"{OBJECT}.chunk", [choice], None)
     if exchange.wants_usage:
         told["usage"] = None
@@ -155,7 +158,8 @@ def messages_of(fields: Fields) -> list[Message]:
     if not isinstance(given, list):
         raise fields.wrong_type("messages", "an array of objects")
     if not 1 <= len(given) <= MAX_MESSAGES:
-        raise BadField(f"Invalid 'messages': expected 1 to {MAX_MESSAGES}, got {len(given)}.", "messages", INVALID)
+        text = f"Invalid 'messages': expected 1 to {MAX_MESSAGES}, got {len(given)}."
+        raise BadField(text, "messages", INVALID, None if given else EMPTY.replace("Value", "List"))
     return [_message(each, f"messages[{index}]") for index, each in enumerate(given)]
 
 

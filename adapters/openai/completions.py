@@ -13,6 +13,7 @@ from tensorgate.adapters.openai.errors import JSON
 from tensorgate.adapters.openai.events import DONE, EVENT_STREAM, event
 from tensorgate.adapters.openai.fields import INVALID, BadField, Fields, read
 from tensorgate.adapters.openai.generation import Exchange, GeneratedText, usage
+from tensorgate.adapters.openai.logprobs import LOGPROBS, of_completion, wanted_by_completion
 from tensorgate.adapters.openai.sampling import MAX_TOKENS, Sampling, sampling_of
 from tensorgate.adapters.openai.text_role import TOO_LONG, TextRole, asked_role, text_array
 from tensorgate.gateway.contract.call import Call, Reply
@@ -26,7 +27,7 @@ MAX_CHOICES: Final = 128
 MAX_TEXTS: Final = 1024
 """Texts of one call, n of each prompt."""
 OBJECT: Final = "text_completion"
-_HANDLED: Final = frozenset({"model", "prompt", "n", "stream", "echo"})
+_HANDLED: Final = frozenset({"model", "prompt", "n", "stream", "echo", LOGPROBS})
 
 
 def decode_completions(call: Call, resolve: Resolve) -> InferRequest | InferTogether:
@@ -35,7 +36,8 @@ def decode_completions(call: Call, resolve: Resolve) -> InferRequest | InferToge
     role = asked_role(fields, call, resolve, "completion", "chat")
     prompts = _prompts(fields, role)
     choices = fields.whole("n", 1, MAX_CHOICES) or 1
-    sampling = sampling_of(fields, role, _HANDLED, MAX_TOKENS)
+    logprobs = wanted_by_completion(fields, role)
+    sampling = sampling_of(fields, role, _HANDLED, MAX_TOKENS, logprobs=logprobs)
     stream = fields.flag("stream")
     exchange = Exchange(role.view.name, "cmpl-", stream=stream, wants_usage=wants_usage(fields, stream=stream))
     echo = fields.flag("echo")
@@ -46,7 +48,11 @@ def wants_usage(fields: Fields, *, stream: bool) -> bool:
     """stream_options.include_usage. Raises BadField."""
     options = fields.object("stream_options")
     if options is not None and not stream:
-        raise BadField("'stream_options' is only allowed when 'stream' is true.", "stream_options", INVALID)
+        raise BadField(
+            "'stream_options' is only allowed when 'stream' is true.",
+            "stream_options",
+            by_schema="`stream_options` can only be used when `stream` is True",
+        )
     return options is not None and options.flag("include_usage")
 
 
@@ -65,7 +71,8 @@ def generation_question(
     """A request for each text: `choices` of each prompt, which `spec` takes. Raises BadField."""
     if len(prompts) * choices > MAX_TEXTS:
         raise BadField(f"Invalid 'n': {len(prompts) * choices} texts, and {MAX_TEXTS} is the most.", "n", INVALID)
-    output = (OutputRequest(role.answer),)
+    told = None if sampling.logprobs is None else role.options.logprobs
+    output = (OutputRequest(role.answer), *(() if told is None else (OutputRequest(told),)))
     spec = role.prompt if spec is None else spec
     requests = []
     for number, asked in enumerate(prompts):
@@ -77,12 +84,14 @@ def generation_question(
                 exchange,
                 index,
                 output=role.answer,
+                scores=None if told is None or sampling.logprobs is None else (told, sampling.logprobs),
                 stops=sampling.stops,
                 max_tokens=sampling.max_tokens,
                 tokenizer=role.tokenizer,
                 prompt_tokens=tokens,
                 counts_prompt=not choice,
                 echo=prompt if echo else "",
+                begins=len(prompt),
             )
             requests.append(
                 InferRequest(
@@ -128,11 +137,11 @@ def encode_completions(answer: InferResponse | Sequence[InferResponse], question
         choices = []
         for text in exchange.texts:
             text.end()
-            choices.append(_choice(text, text.text, text.finish_reason))
+            choices.append(_choice(text, text.text, text.finish_reason, text.begins))
         return Reply(orjson.dumps(_told(exchange, choices, usage(exchange))), headers={"Content-Type": JSON})
     piece: GeneratedText = question.wire
-    delta = piece.take_delta()
-    body = _event(exchange, [_choice(piece, delta, None)]) if delta else b""
+    offset, delta = piece.begins + max(piece.sent - len(piece.echo), 0), piece.take_delta()
+    body = _event(exchange, [_choice(piece, delta, None, offset)]) if delta else b""
     return Reply(body, 200, EVENT_STREAM, streamed=True)
 
 
@@ -142,8 +151,8 @@ def encode_completions_end(answer: InferResponse | None, request: InferRequest) 
     exchange = text.exchange
     if not exchange.stream:
         return None
-    rest = text.take_delta() + text.end()
-    body = _event(exchange, [_choice(text, rest, text.finish_reason)])
+    offset, rest = text.begins + max(text.sent - len(text.echo), 0), text.take_delta() + text.end()
+    body = _event(exchange, [_choice(text, rest, text.finish_reason, offset)])
     if exchange.is_over:
         if exchange.wants_usage:
             body += event(orjson.dumps(_told(exchange, [], usage(exchange))))
@@ -157,8 +166,10 @@ def exchange_of(question: Any) -> Exchange:
     return exchange
 
 
-def _choice(text: GeneratedText, told: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": text.index, "text": told, "logprobs": None, "finish_reason": finish_reason}
+def _choice(text: GeneratedText, told: str, finish_reason: str | None, offset: int) -> dict[str, Any]:
+    """`offset` is where the first of its tokens begins."""
+    logprobs = of_completion(text.take_scores(), offset) if text.has_scores else None
+    return {"index": text.index, "text": told, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
 def _told(exchange: Exchange, choices: list[dict[str, Any]], used: dict[str, Any] | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.openai.errors import JSON
-from tensorgate.adapters.openai.fields import INVALID, BadField, Fields, read
+from tensorgate.adapters.openai.fields import EMPTY, INVALID, BadField, Fields, read
 from tensorgate.adapters.openai.packing import Answer, TextsAsked, rows_in_order, texts_question
 from tensorgate.adapters.openai.text_role import FittedTexts, TextRole, asked_role, text_array
 from tensorgate.gateway.contract.call import Call, Reply
@@ -118,13 +118,13 @@ def _texts(fields: Fields, role: TextRole) -> FittedTexts:
     elif isinstance(given, list) and given and all(_are_tokens(each) for each in given):
         texts = [_text_of(role, each) for each in given]
     elif given == []:
-        raise BadField("Invalid 'input': an empty array.", "input", INVALID)
+        raise BadField("Invalid 'input': an empty array.", "input", INVALID, EMPTY)
     else:
         raise fields.wrong_type("input", "a string, an array of strings, of tokens, or of arrays of tokens")
     if len(texts) > MAX_TEXTS:
         raise BadField(f"Invalid 'input': {len(texts)} texts, and {MAX_TEXTS} is the most.", "input", INVALID)
     if not all(texts):
-        raise BadField("Invalid 'input': a text is empty.", "input", INVALID)
+        raise BadField("Invalid 'input': a text is empty.", "input", INVALID, EMPTY)
     return role.fitted(texts, "input")
 
 

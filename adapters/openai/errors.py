@@ -14,7 +14,7 @@ import orjson
 
 from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Wording, nearest, table
 from tensorgate.adapters.openai.events import EVENT_STREAM, event
-from tensorgate.adapters.openai.fields import UNSUPPORTED, BadField
+from tensorgate.adapters.openai.fields import INVALID, MISSING, WRONG_TYPE, BadField
 from tensorgate.gateway.contract import errors as kind
 from tensorgate.gateway.contract.call import Call, CallQuota, Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError
@@ -23,6 +23,8 @@ JSON: Final = "application/json"
 BUSY: Final = 503
 _RATE: Final = 429
 _INVALID: Final = 400
+_UNPROCESSABLE: Final = 422
+_BY_SCHEMA: Final = (MISSING, INVALID, WRONG_TYPE)
 
 _REQUEST: Final = "invalid_request_error"
 _SERVER: Final = "server_error"
@@ -175,6 +177,16 @@ def _openai(error: GatewayError, status: int, text: str) -> tuple[int, dict[str,
     return status, {"error": _object(error, status, text)}
 
 
+def _fastapi(error: GatewayError, status: int, text: str) -> tuple[int, dict[str, Any]]:
+    """A list for what a schema refuses, else a text."""
+    if isinstance(error, BadField) and error.code_text in _BY_SCHEMA:
+        where = ["body", *(error.param or "").split(".")] if error.param else ["body"]
+        return _UNPROCESSABLE, {"detail": [{"type": error.code_text, "loc": where, "msg": error.by_schema}]}
+    if isinstance(error, kind.ModelNotFound):
+        return _INVALID, {"detail": f"Unknown model: {error.name}"}
+    return status, {"detail": error.by_schema if isinstance(error, BadField) else text}
+
+
 def _anthropic(error: GatewayError, status: int, text: str) -> tuple[int, dict[str, Any]]:
     type_ = _ANTHROPIC_TYPES.get(status, "api_error" if status >= kind_of_server else _REQUEST)
     return (
@@ -196,12 +208,10 @@ _Form = Callable[[GatewayError, int, str], tuple[int, dict[str, Any]]]
 
 
 def _encoder(form: _Form, event_name: str = "") -> Callable[..., Reply]:
-    def encode_error(error: GatewayError, call: Call, *, invalid_status: int = _INVALID) -> Reply:
+    def encode_error(error: GatewayError, call: Call) -> Reply:
         row = row_of(error)
         text = row.text(error)
         status, body = form(error, row.http_status, text)
-        if status == _INVALID and isinstance(error, BadField) and error.code_text != UNSUPPORTED:
-            status = invalid_status
         written = orjson.dumps(body, default=str)
         if call.has_replied:
             return Reply(event(written, event_name), 200, EVENT_STREAM, row.grpc_code, text, streamed=True)
@@ -219,6 +229,7 @@ def _encoder(form: _Form, event_name: str = "") -> Callable[..., Reply]:
 
 encode_error: Final = _encoder(_openai)
 """OpenAI's form."""
+encode_fastapi_error: Final = _encoder(_fastapi)
 encode_anthropic_error: Final = _encoder(_anthropic, "error")
 encode_cohere_error: Final = _encoder(_cohere)
 encode_tei_error: Final = _encoder(_tei)

@@ -17,18 +17,24 @@ from tensorgate.gateway.contract.errors import ErrorReason, InvalidArgument, Mal
 MAX_DEPTH: Final = 100
 _WINDOW_BITS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 _NAMES: Final = {str: "a string", int: "an integer", float: "a number", bool: "a boolean", list: "an array"}
+_SCHEMA: Final = {str: "Input should be a valid string", int: "Input should be a valid integer"}
 _SHOWN: Final = 40
 
 
 class BadField(InvalidArgument):
     """A member of the body is missing, of a wrong type, or asks for what the model cannot do."""
 
-    def __init__(self, text: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, text: str, param: str | None = None, code: str | None = None, by_schema: str | None = None
+    ) -> None:
         super().__init__(text, ErrorReason.UNSUPPORTED if code == UNSUPPORTED else None)
         self.param = param
         self.code_text = code
+        self.by_schema = by_schema or text
+        """What a server says of it that checks bodies by a schema."""
 
 
+EMPTY: Final = "Value should have at least 1 item after validation, not 0"
 UNSUPPORTED: Final = "unsupported_parameter"
 MISSING: Final = "missing_required_parameter"
 INVALID: Final = "invalid_value"
@@ -41,6 +47,7 @@ class Fields:
 
     def __init__(self, members: Mapping[str, Any], within: str = "") -> None:
         self.members = {name: value for name, value in members.items() if value is not None}
+        self._nulls = members.keys() - self.members.keys()
         self._within = within
 
     def path(self, name: str) -> str:
@@ -52,7 +59,9 @@ class Fields:
         try:
             return self.members[name]
         except KeyError:
-            raise BadField(f"Missing required parameter: '{self.path(name)}'.", self.path(name), MISSING) from None
+            by_schema = _SCHEMA[str] if name in self._nulls else "Field required"
+            text = f"Missing required parameter: '{self.path(name)}'."
+            raise BadField(text, self.path(name), MISSING, by_schema) from None
 
     def wrong_type(self, name: str, wanted: str) -> BadField:
         """What is raised for a member that is something else."""
@@ -61,6 +70,7 @@ class Fields:
             f"Invalid type for '{self.path(name)}': expected {wanted}, but got {got} instead.",
             self.path(name),
             WRONG_TYPE,
+            next((text for kind, text in _SCHEMA.items() if wanted.startswith(_NAMES[kind])), None),
         )
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -118,10 +128,12 @@ class Fields:
     def _check_bounds(self, name: str, value: float, least: float, most: float) -> None:
         if not least <= value <= most:
             bound = f"at least {least}" if value < least else f"at most {most}"
+            by_schema = f"{'greater' if value < least else 'less'} than or equal to {least if value < least else most}"
             raise BadField(
                 f"Invalid value for '{self.path(name)}': expected {bound}, but got {value} instead.",
                 self.path(name),
                 INVALID,
+                f"Input should be {by_schema}",
             )
 
 

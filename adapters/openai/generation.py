@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tensorgate.adapters.openai.logprobs import TokenScore, read_scores
 from tensorgate.adapters.openai.tokens import Tokenizer
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import ModelFailed
@@ -55,23 +56,33 @@ class GeneratedText:
         index: int,
         *,
         output: str,
+        scores: tuple[str, int] | None = None,
         stops: Sequence[str] = (),
         max_tokens: int | None = None,
         tokenizer: Tokenizer | None = None,
         prompt_tokens: int | None = None,
         counts_prompt: bool = True,
         echo: str = "",
+        begins: int = 0,
     ) -> None:
         self.exchange = exchange
         self.index = index
         self.counts_prompt = counts_prompt
-        self.delta = echo
+        self.delta = self.echo = echo
         """What is to be sent now."""
+        self.begins = begins
+        """Where its first token lies: behind the prompt."""
+        self.sent = 0
+        """How many characters of it have been."""
         self.is_over = False
         self.prompt_tokens = prompt_tokens
         self._told_reason = ""
         self._told_tokens: int | None = None
         self._output = output
+        self._scores_of = scores
+        """The output that tells how likely tokens were, and how many of the likeliest to tell."""
+        self._scores: list[TokenScore] = []
+        self._scored = len(echo)
         self._stops = StopWords(stops)
         self._max_tokens = max_tokens
         self._tokenizer = tokenizer
@@ -88,6 +99,11 @@ class GeneratedText:
         return "".join(self._pieces)
 
     @property
+    def has_scores(self) -> bool:
+        """Whether the caller wants log probabilities."""
+        return self._scores_of is not None
+
+    @property
     def stopped_by(self) -> str | None:
         """The stop word that has ended it."""
         return self._stops.found
@@ -98,6 +114,7 @@ class GeneratedText:
         array = answer.outputs.get(self._output)
         if array is not None and self.stopped_by is None:
             self._answers += 1
+            self._read_scores(answer)
             self._give(self._stops.take(self._decoded(array)))
         return self.stopped_by is not None
 
@@ -116,7 +133,22 @@ class GeneratedText:
     def take_delta(self) -> str:
         """What is to be sent now, once."""
         delta, self.delta = self.delta, ""
+        self.sent += len(delta)
         return delta
+
+    def take_scores(self) -> list[TokenScore]:
+        """Those of the tokens that came since the last time, as far as the text goes."""
+        taken, self._scores = self._scores, []
+        length, kept = len(self.text), []
+        for score in taken:
+            if self.stopped_by is None or self._scored < length:
+                kept.append(score)
+            self._scored += len(score.token)
+        return kept
+
+    def _read_scores(self, answer: InferResponse) -> None:
+        if self._scores_of is not None and (array := answer.outputs.get(self._scores_of[0])) is not None:
+            self._scores += read_scores(array, self._scores_of[1])
 
     @property
     def completion_tokens(self) -> int | None:

@@ -28,8 +28,8 @@ class OpenAiOptions(Options):
     short_paths: bool = True
     """Whether the paths that those servers have are there beside those below /openai/v1 and /anthropic/v1:
     /v1/chat/completions, /v1/messages, /embed and so on."""
-    invalid_status: Literal[400, 422] = 400
-    """What answers a body whose members are missing or wrong: 400 as OpenAI does, or 422 as servers do that are made
-    with FastAPI, Triton's frontend among them."""
+    error_form: Literal["openai", "fastapi"] = "openai"
+    """What errors look like: OpenAI's objects and statuses; or `detail`, and 422 for a body whose members are missing
+    or wrong, as of servers that are made with FastAPI, Triton's frontend among them."""
     default_models: DefaultModels = DefaultModels()
     """Which models answer those who name none."""

@@ -28,6 +28,7 @@ from tensorgate.adapters.openai.errors import (
     encode_anthropic_error,
     encode_cohere_error,
     encode_error,
+    encode_fastapi_error,
     encode_tei_error,
     encode_unreadable,
     quota_headers,
@@ -60,6 +61,7 @@ ANTHROPIC: Final = "/anthropic/v1"
 _MODEL: Final = "/models/"
 _REMEMBERED: Final = 1024
 
+_ERRORS: Final = {"openai": encode_error, "fastapi": encode_fastapi_error}
 Rows = Mapping[str, tuple[str, Endpoint]]
 """Path -> its method, and what answers."""
 
@@ -87,7 +89,7 @@ def endpoints(options: OpenAiOptions) -> Rows:
 
     def row(paths: tuple[str, ...], label: str, decode: Any, encode: Any, method: str = "POST", **more: Any) -> None:
         more["quota_headers"] = quota_headers
-        more.setdefault("encode_error", partial(encode_error, invalid_status=options.invalid_status))
+        more.setdefault("encode_error", _ERRORS[options.error_form])
         for path in paths if options.short_paths else [each for each in paths if _is_below(each)]:
             rows[path] = method, Endpoint(f"{method} {path}", label, decode, encode, **more)
 
@@ -138,7 +140,7 @@ def model_endpoint(options: OpenAiOptions) -> Endpoint:
     """What tells of one model, whose name may have slashes."""
     encode = partial(encode_model, owned_by=options.owned_by)
     address = f"GET {ROOT}/models/{{model}}"
-    return Endpoint(address, "metadata", decode_model, encode, encode_error, quota_headers=quota_headers)
+    return Endpoint(address, "metadata", decode_model, encode, _ERRORS[options.error_form], quota_headers=quota_headers)
 
 
 def _both(path: str) -> tuple[str, str]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
 from tensorgate.adapters.openai.fields import INVALID, UNKNOWN, UNSUPPORTED, WRONG_TYPE, BadField, Fields, kind_of
+from tensorgate.adapters.openai.logprobs import LOGPROBS, TOP_LOGPROBS
 from tensorgate.adapters.openai.text_role import TextRole
 from tensorgate.gateway.contract.errors import Unsupported
 from tensorgate.gateway.contract.tensor import BYTES, Array, ParameterValue, TensorSpec
@@ -34,6 +35,9 @@ _NUMBERS: Final = {
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
 }
+_COUNTS: Final = {"min_tokens": 0, "top_k": -1}
+_FLAGS: Final = frozenset({"ignore_eos", "skip_special_tokens", "include_stop_str_in_output"})
+"""Further ones of vLLM's that other servers know, too."""
 _WITHOUT_EFFECT: Final = frozenset(
     {
         "metadata",
@@ -58,13 +62,13 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "guided_json": (),
     "include": ([],),
     "logit_bias": ({},),
-    "logprobs": (False, 0),
+    LOGPROBS: (False, 0),
+    TOP_LOGPROBS: (0,),
     "modalities": (["text"],),
     "response_format": ({"type": "text"},),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "audio": (),
     "web_search_options": (),
 }
@@ -79,6 +83,8 @@ class Sampling:
     parameters: Mapping[str, ParameterValue]
     stops: tuple[str, ...]
     max_tokens: int | None
+    logprobs: int | None = None
+    """How many of the likeliest tokens to tell beside each; None: no log probabilities."""
 
     def of_seed(self, role: TextRole, index: int) -> Sampling:
         """For the text of this number: each has a seed of its own."""
@@ -86,15 +92,17 @@ class Sampling:
         if not index or (name not in self.inputs and name not in self.parameters):
             return self
         if name in self.inputs:
-            return Sampling(
-                {**self.inputs, name: self.inputs[name] + index}, self.parameters, self.stops, self.max_tokens
-            )
-        seed = int(self.parameters[name]) + index
-        return Sampling(self.inputs, {**self.parameters, name: seed}, self.stops, self.max_tokens)
+            return replace(self, inputs={**self.inputs, name: self.inputs[name] + index})
+        return replace(self, parameters={**self.parameters, name: int(self.parameters[name]) + index})
 
 
 def sampling_of(
-    fields: Fields, role: TextRole, handled: frozenset[str], max_tokens: str, stop: str = "stop"
+    fields: Fields,
+    role: TextRole,
+    handled: frozenset[str],
+    max_tokens: str,
+    stop: str = "stop",
+    logprobs: int | None = None,
 ) -> Sampling:
     """All members but those that are `handled` elsewhere. `max_tokens` and `stop` are what the caller calls these.
     Raises BadField, Unsupported.
@@ -108,12 +116,14 @@ def sampling_of(
     given: dict[str, Any] = {} if most is None else {MAX_TOKENS: most}
     if stops:
         given["stop"] = stops
+    if logprobs is not None:
+        given[LOGPROBS] = logprobs
     for name, value in fields.members.items():
         if name in handled or name in (max_tokens, stop) or name in _WITHOUT_EFFECT:
             continue
         given |= _checked(name, value, fields)
     inputs, parameters = _placed(given, role)
-    return Sampling(inputs, parameters, tuple(stops), most)
+    return Sampling(inputs, parameters, tuple(stops), most, logprobs)
 
 
 def _checked(name: str, value: Any, fields: Fields) -> dict[str, Any]:
@@ -126,6 +136,10 @@ def _checked(name: str, value: Any, fields: Fields) -> dict[str, Any]:
         return {name: fields.number(name, *_NUMBERS[name])}
     if name == SEED:
         return {name: fields.whole(name, -(1 << 63))}
+    if name in _COUNTS:
+        return {name: fields.whole(name, _COUNTS[name])}
+    if name in _FLAGS:
+        return {name: fields.flag(name)}
     if not isinstance(value, (str, int, float, bool)):
         raise BadField(f"Unrecognized request argument supplied: {name}", name, UNKNOWN)
     if isinstance(value, float) and not math.isfinite(value):

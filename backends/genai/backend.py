@@ -21,11 +21,11 @@ from tensorgate.backends.genai.generation import Generation, TextPiece
 from tensorgate.backends.genai.generators import Generators, PagedEngine, TokenGenerator
 from tensorgate.backends.genai.library import gpu_problem, import_genai
 from tensorgate.backends.genai.options import GenaiOptions
-from tensorgate.backends.genai.request import ANSWER, INPUTS, OUTPUTS, generation_request
+from tensorgate.backends.genai.request import ANSWER, INPUTS, LOGPROBS, OUTPUTS, WITH_LOGPROBS, generation_request
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelFailed, text_of
-from tensorgate.gateway.contract.tensor import BYTES, ParameterValue
+from tensorgate.gateway.contract.tensor import BYTES, Array, ParameterValue, TensorSpec
 from tensorgate.gateway.contract.tokenizers import open_tokenizer
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,6 @@ class GenaiConfig:
 class GenaiBackend(RequestBackend):
     """One instance. Raises ValueError for a folder that is none of the library's, or without the library."""
 
-    inputs = INPUTS
-    outputs = OUTPUTS
     max_batch_size = 0
     decoupled = True
     merges = False
@@ -81,6 +79,7 @@ class GenaiBackend(RequestBackend):
         self.device = open_device(source.device, gpu_problem)
         self.in_flight = options.in_flight
         self._config = GenaiConfig.read(source.path)
+        self.inputs, self.outputs = _tensors(self._config)
         self._default_max_tokens = options.default_max_tokens
         self._library = import_genai()
         self._tokenizer = open_tokenizer(source.path / TOKENIZER)
@@ -124,31 +123,35 @@ class GenaiBackend(RequestBackend):
         generation = self._begin(request)
         request.cancellation.on_cut = lambda: self._drop(generation)
         whole: list[str] = []
+        scores: list[Any] = []
         try:
             while not request.cancellation.cut:
                 piece = await generation.piece()
                 if request.stream:
-                    yield [self._response(piece.text, piece, generation)]
+                    yield [self._response(piece, generation)]
                 else:
                     whole.append(piece.text)
+                    scores += piece.scores
                 if piece.finish_reason:
                     if not request.stream:
-                        yield [self._response("".join(whole), piece, generation)]
+                        piece = TextPiece("".join(whole), piece.finish_reason, scores)
+                        yield [self._response(piece, generation)]
                     return
         finally:
             self._drop(generation)
 
-    def _response(self, text: str, piece: TextPiece, generation: Generation) -> InferResponse:
-        output = np.empty(1, BYTES)
-        output[0] = text.encode()
+    def _response(self, piece: TextPiece, generation: Generation) -> InferResponse:
+        outputs = {ANSWER: _one(piece.text.encode())}
+        if generation.request.logprobs is not None:
+            outputs[LOGPROBS] = _one(json.dumps(piece.scores, ensure_ascii=False).encode())
         if not piece.finish_reason:
-            return InferResponse({ANSWER: output}, final=False)
+            return InferResponse(outputs, final=False)
         told: dict[str, ParameterValue] = {
             "finish_reason": piece.finish_reason,
             "prompt_tokens": len(generation.tokens),
             "completion_tokens": generation.count,
         }
-        return InferResponse({ANSWER: output}, told)
+        return InferResponse(outputs, told)
 
     def close(self) -> None:
         """The library frees its memory with its last object."""
@@ -176,6 +179,8 @@ class GenaiBackend(RequestBackend):
     def _begin(self, request: InferRequest) -> Generation:
         """Raises InvalidArgument."""
         asked = generation_request(request, self._config.vocabulary)
+        if asked.logprobs is not None and self._config.is_paged:
+            raise InvalidArgument("this model does not tell log probabilities")
         is_begun = self._begins is not None and asked.prompt.startswith(self._begins)
         tokens: list[int] = self._tokenizer.encode(asked.prompt, add_special_tokens=not is_begun).ids
         if not tokens and self._config.beginning is not None:
@@ -227,9 +232,20 @@ class GenaiBackend(RequestBackend):
         self._generator = self._new_generator()
 
 
+def _one(data: bytes) -> Array:
+    array = np.empty(1, BYTES)
+    array[0] = data
+    return array
+
+
+def _tensors(config: GenaiConfig) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The library's engine does not tell how likely tokens were."""
+    return (INPUTS, OUTPUTS) if config.is_paged else WITH_LOGPROBS
+
+
 def _describe(source: ModelSource) -> Described:
-    GenaiConfig.read(source.path)
-    return Described(INPUTS, OUTPUTS, 0, decoupled=True, as_requests=True)
+    inputs, outputs = _tensors(GenaiConfig.read(source.path))
+    return Described(inputs, outputs, 0, decoupled=True, as_requests=True)
 
 
 KIND = BackendKind(

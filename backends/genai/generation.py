@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tensorgate.backends.genai.request import GenerationRequest
 from tensorgate.gateway.contract.errors import GatewayError
@@ -15,6 +18,8 @@ class TextPiece(NamedTuple):
 
     text: str
     finish_reason: str = ""
+    scores: Sequence[Any] = ()
+    """Of each token: numbers of tokens, its own first, and how likely each was."""
 
 
 class Generation:
@@ -31,6 +36,7 @@ class Generation:
         self._stream = stream
         self._stops = StopWords(request.stops)
         self._text: list[str] = []
+        self._scores: list[Any] = []
         self._finish_reason = ""
         self._error: GatewayError | None = None
         self._news = asyncio.Event()
@@ -43,6 +49,20 @@ class Generation:
             self._give(self._stops.take(piece))
             if self._stops.found is not None:
                 self.end("stop")
+
+    def note(self, token: int, scores: Any) -> None:
+        """How likely a token was: `scores` FP32 [vocabulary] are those of all, before any temperature."""
+        most = self.request.logprobs or 0
+        scores = scores - scores.max()
+        scores -= np.log(np.exp(scores, dtype=np.float64).sum())
+        best = np.argpartition(-scores, most)[:most] if most else ()
+        told = dict.fromkeys([token, *sorted(map(int, best), key=lambda each: -scores[each])])
+        self._scores.append(
+            {
+                str(each): {"logprob": float(scores[each]), "decoded_token": self._tokenizer.decode([each])}
+                for each in told
+            }
+        )
 
     def end(self, finish_reason: str) -> None:
         """No more tokens come."""
@@ -65,8 +85,9 @@ class Generation:
         if self._error is not None:
             raise self._error
         text, self._text = "".join(self._text), []
+        scores, self._scores = self._scores, []
         self._news.clear()
-        return TextPiece(text, self._finish_reason if self.is_over else "")
+        return TextPiece(text, self._finish_reason if self.is_over else "", scores)
 
     def _give(self, text: str) -> None:
         if text:

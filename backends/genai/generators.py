@@ -140,8 +140,11 @@ class Generators(TokenGenerator):
         if generator is None:
             generator = self._running[generation] = self._library.Generator(self._model, self._params(generation))
             generator.append_tokens(np.array(generation.tokens, np.int32))
+        scores = None if generation.request.logprobs is None else generator.get_logits().reshape(-1).copy()
         generator.generate_next_token()
         token = int(generator.get_next_tokens()[0])
+        if scores is not None and token not in self._ends:
+            generation.note(token, scores)
         if token in self._ends:
             generation.end("stop")
         else:

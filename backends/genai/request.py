@@ -16,6 +16,8 @@ from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 
 PROMPT: Final = "text_input"
 ANSWER: Final = "text_output"
+LOGPROBS: Final = "logprobs"
+MAX_LOGPROBS: Final = 20
 MAX_STOPS: Final = 16
 _FP32, _INT32, _INT64 = (np.dtype(name) for name in ("float32", "int32", "int64"))
 
@@ -31,6 +33,14 @@ INPUTS: Final = (
     TensorSpec("stop", BYTES, (-1,), optional=True),
 )
 OUTPUTS: Final = (TensorSpec(ANSWER, BYTES, (1,)),)
+WITH_LOGPROBS: Final = (
+    (*INPUTS, TensorSpec(LOGPROBS, _INT32, (1,), optional=True)),
+    (
+        *OUTPUTS,
+        TensorSpec(LOGPROBS, BYTES, (1,)),
+    ),
+)
+"""Of a model that tells how likely tokens were: inputs, outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,8 @@ class GenerationRequest:
     top_k: int | None = None
     seed: int | None = None
     repetition_penalty: float | None = None
+    logprobs: int | None = None
+    """How many of the likeliest tokens to tell beside each."""
 
     @property
     def samples(self) -> bool | None:
@@ -59,7 +71,9 @@ def generation_request(request: InferRequest, vocabulary: int) -> GenerationRequ
     stops = [_text("stop", word) for word in _many(request, "stop")]
     if len(stops) > MAX_STOPS:
         raise InvalidArgument(f"stop has {len(stops)} words, and {MAX_STOPS} is the most")
-    top_k = _whole(request, "top_k", -1)
+    top_k, logprobs = _whole(request, "top_k", -1), _whole(request, LOGPROBS, 0)
+    if logprobs is not None and logprobs > MAX_LOGPROBS:
+        raise InvalidArgument(f"{LOGPROBS} is {logprobs}, and {MAX_LOGPROBS} is the most")
     return GenerationRequest(
         _text(PROMPT, request.inputs[PROMPT].reshape(-1)[0]),
         tuple(stop for stop in stops if stop),
@@ -70,6 +84,7 @@ def generation_request(request: InferRequest, vocabulary: int) -> GenerationRequ
         vocabulary if top_k in (-1, 0) else top_k,  # vLLM's words for all
         _whole(request, "seed"),
         _number(request, "repetition_penalty", 0.01, 100.0),
+        logprobs,
     )
 
 

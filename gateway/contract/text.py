@@ -36,6 +36,9 @@ class TextOptions(Options):
     """The BYTES input that takes all messages of a chat as JSON, of a model that makes its prompts itself."""
     answer: str | None = Field(default=None, min_length=1)
     """The output that is the answer: vectors, scores, or text; null: the only one, or of several the first."""
+    logprobs: str | None = Field(default=None, min_length=1)
+    """The BYTES output that tells how likely each token was, as JSON; null: log probabilities are refused. The model
+    gets `logprobs`, how many of the likeliest tokens are wanted, as it gets other parameters."""
     max_tokens: int | None = Field(default=None, ge=1, le=1 << 24)
     """The most tokens of a text, special ones included; of a prompt and its answer together."""
     max_batch_tokens: int | None = Field(default=None, ge=1, le=1 << 30)

@@ -46,6 +46,14 @@ def words_after(tokens: list[int], count: int) -> list[int]:
     return told
 
 
+def likelihoods(tokens: list[int]) -> Any:
+    """FP64 [vocabulary]: the logarithm of how likely each token is next."""
+    vectors, scores, bias = _weights()
+    found = ((vectors[tokens].sum(0) + 2 * vectors[tokens[-1]]) @ scores + bias).astype(np.float64)
+    found -= found.max()
+    return found - np.log(np.exp(found).sum())
+
+
 def write_model(folder: Path, kind: Kind) -> Path:
     """A folder as `path` names one."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from genai_models import CONTEXT, Kind, words_after, write_model
+from genai_models import CONTEXT, Kind, likelihoods, words_after, write_model
 from tokenizers import Tokenizer
 
 from tensorgate.backends.genai.backend import KIND, GenaiBackend
@@ -158,6 +158,27 @@ async def test_a_seed_repeats_what_was_drawn(load: Callable[..., GenaiBackend], 
     assert [await draw(seed) for seed in (1, 2, -3, 1 << 40)] == first
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_how_likely_each_token_was(
+    load: Callable[..., GenaiBackend], folders: dict[Kind, Path], stream: bool
+) -> None:
+    answers = await told(load("plain"), asked("In the", stream=stream, max_tokens=9, temperature=0.0, logprobs=3))
+    scores = [each for answer in answers for each in json.loads(answer.outputs["logprobs"].item())]
+    tokens = Tokenizer.from_file(str(folders["plain"] / "tokenizer.json")).encode("In the").ids
+    words = words_after(tokens, 9)
+    assert [int(next(iter(each))) for each in scores] == words
+    for number, score in enumerate(scores):
+        known = likelihoods([*tokens, *words[:number]])
+        assert {int(token): told["logprob"] for token, told in score.items()} == pytest.approx(
+            {int(token): known[token] for token in np.argsort(-known)[:3]}, abs=1e-4
+        )
+
+
+async def test_an_engine_that_does_not_tell_it_says_so(load: Callable[..., GenaiBackend]) -> None:
+    with pytest.raises(InvalidArgument, match="does not tell log probabilities"):
+        await told(load("paged"), asked("In the", logprobs=1))
+
+
 @BOTH
 async def test_no_more_than_the_context_has_room_for(load: Callable[..., GenaiBackend], kind: Kind) -> None:
     backend = load(kind)
@@ -186,6 +207,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two": ({"max_tokens": np.array([1, 2], np.int32)}, "max_tokens has 2 values"),
     "stops": ({"stop": np.array([b"a"] * 17, object)}, "stop has 17 words, and 16 is the most"),
     "a stop": ({"stop": np.array([b"\xff"], object)}, "stop is not UTF-8"),
+    "too many": ({"logprobs": 21}, "logprobs is 21, and 20 is the most"),
     "penalty": ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
 }
 

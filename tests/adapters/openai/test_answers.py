@@ -34,7 +34,9 @@ def said(text: str | bytes, **parameters: Any) -> InferResponse:
 def told(path: str, answers: list[InferResponse], **asked: Any) -> tuple[list[bytes], bool]:
     """What a call sends for these answers of its model, as the service would do it, and whether it had enough."""
     mappings = options(kind="completion", chat_template=TEMPLATE)
-    view = paper_model("m", {"text": ("BYTES", (1,))}, TOLD, decoupled=True, mappings=mappings)
+    view = asked.pop("view", None) or paper_model(
+        "m", {"text": ("BYTES", (1,))}, TOLD, decoupled=True, mappings=mappings
+    )
     said_before = {"prompt": "p"} if path == PATHS["completions"] else {"messages": [{"role": "user", "content": "p"}]}
     body = {"model": "m", "max_tokens": 50, **said_before, **asked}
     call = Call(json.dumps(body).encode(), "POST", path, {}, "http", in_thread=True)
@@ -334,3 +336,110 @@ def test_the_models_name_is_replaced_and_nothing_else(members: dict[str, Any], n
     target, pieces = readdressed(Call(body, "POST", "/openai/v1/completions?a=b", {}, "http"), name)
     assert target == "/completions?a=b"
     assert json.loads(b"".join(bytes(piece) for piece in pieces)) == {**json.loads(body), "model": name}
+
+
+# --------------------------------------------------------------------------------------------------- log probabilities
+
+
+def scored(*tokens: tuple[str, float]) -> InferResponse:
+    """An answer of some tokens, each beside the likelier ' the'."""
+    told = [
+        {"7": {"logprob": logprob, "rank": 2, "decoded_token": token}, "3": {"logprob": -0.1, "decoded_token": " the"}}
+        for token, logprob in tokens
+    ]
+    outputs = {"told": "".join(token for token, _ in tokens).encode(), "scores": json.dumps(told).encode()}
+    return InferResponse({name: np.array([data], object) for name, data in outputs.items()}, final=False)
+
+
+def scored_model() -> Any:
+    mappings = options(kind="completion", chat_template=TEMPLATE, logprobs="scores")
+    return paper_model(
+        "m", {"text": ("BYTES", (1,))}, {**TOLD, "scores": TOLD["told"]}, decoupled=True, mappings=mappings
+    )
+
+
+def test_completions_tell_how_likely_tokens_were() -> None:
+    answers = [scored((" a", -1.5), (" b", -2.5)), scored((" c", -3.5))]
+    bodies, _ = told(PATHS["completions"], answers, view=scored_model(), logprobs=1)
+    assert json.loads(bodies[0])["choices"][0]["logprobs"] == {
+        "tokens": [" a", " b", " c"],
+        "token_logprobs": [-1.5, -2.5, -3.5],
+        "top_logprobs": [{" the": -0.1}] * 3,
+        "text_offset": [1, 3, 5],  # behind the prompt
+    }
+    bodies, _ = told(PATHS["completions"], answers, view=scored_model(), logprobs=2, stream=True, echo=True)
+    pieces = [json.loads(body.removeprefix(b"data: ").split(b"\n")[0])["choices"][0] for body in bodies]
+    assert [piece["text"] for piece in pieces] == ["p a b", " c", ""]
+    assert [piece["logprobs"]["text_offset"] for piece in pieces] == [[1, 3], [5], []]
+    assert pieces[0]["logprobs"]["top_logprobs"][0] == {" the": -0.1, " a": -1.5}
+
+
+def test_chats_tell_how_likely_tokens_were() -> None:
+    answers = [scored((" ä", -1.5)), scored((" c", -3.5))]
+    wanted = [
+        {
+            "token": token,
+            "logprob": logprob,
+            "bytes": list(token.encode()),
+            "top_logprobs": [{"token": " the", "logprob": -0.1, "bytes": [32, 116, 104, 101]}],
+        }
+        for token, logprob in ((" ä", -1.5), (" c", -3.5))
+    ]
+    asked = {"logprobs": True, "top_logprobs": 1, "view": scored_model()}
+    bodies, _ = told(PATHS["chat"], answers, **asked)
+    assert json.loads(bodies[0])["choices"][0]["logprobs"] == {"content": wanted, "refusal": None}
+    bodies, _ = told(PATHS["chat"], answers, stream=True, **asked)
+    events = [json.loads(line[6:]) for line in b"".join(bodies).split(b"\n\n") if line[6:7] == b"{"]
+    assert [event["choices"][0]["logprobs"] for event in events] == [
+        None,
+        *({"content": [each], "refusal": None} for each in wanted),
+        None,
+    ]
+
+
+def test_tokens_behind_a_stop_word_are_not_told() -> None:
+    answers = [scored((" a", -1.0), (" b", -2.0), (" c", -3.0))]
+    bodies, is_enough = told(PATHS["completions"], answers, view=scored_model(), logprobs=1, stop=" b")
+    choice = json.loads(bodies[0])["choices"][0]
+    assert (is_enough, choice["text"], choice["logprobs"]["tokens"]) == (True, " a", [" a"])
+
+
+@pytest.mark.parametrize("scores", [b"[", b"3", b'[{"1": {"logprob": "x"}}]', b"[{}]", b'[{"1": {}}]'])
+def test_log_probabilities_that_are_none(scores: bytes) -> None:
+    answer = InferResponse({"told": np.array([b"a"], object), "scores": np.array([scores], object)}, final=False)
+    with pytest.raises(ModelFailed, match="log probabilities cannot be read"):
+        told(PATHS["completions"], [answer], view=scored_model(), logprobs=1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- forms
+
+FASTAPI = KIND.make(OpenAiOptions(error_form="fastapi"))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ({}, 422, [{"type": "missing_required_parameter", "loc": ["body", "model"], "msg": "Field required"}]),
+        ({"model": 3}, 422, "Input should be a valid string"),
+        ({"model": None}, 422, "Input should be a valid string"),
+        ({"model": "m", "prompt": "a", "logprobs": 6}, 422, "Input should be less than or equal to 5"),
+        ({"model": "m", "prompt": "a", "min_tokens": -1}, 422, "Input should be greater than or equal to 0"),
+        (
+            {"model": "m", "prompt": "a", "stream_options": {}},
+            400,
+            "`stream_options` can only be used when `stream` is True",
+        ),
+        ({"model": "m", "prompt": "a", "tools": [1]}, 400, "'tools' is not supported by this model."),
+        ({"model": "x", "prompt": "a"}, 400, "Unknown model: x"),
+    ],
+)
+def test_errors_as_servers_made_with_fastapi_have_them(body: dict[str, Any], status: int, detail: Any) -> None:
+    view = paper_model("m", {"text": ("BYTES", (1,))}, TOLD, decoupled=True, mappings=options(kind="completion"))
+    call = Call(json.dumps(body).encode(), "POST", PATHS["completions"], {}, "http", in_thread=True)
+    endpoint = FASTAPI.match("POST", PATHS["completions"]).endpoint
+    with pytest.raises(GatewayError) as raised:
+        endpoint.decode(call, resolver(view))
+    reply = endpoint.encode_error(raised.value, call)
+    found = json.loads(bytes(reply.body))["detail"]  # type: ignore[arg-type]
+    assert reply.http_status == status
+    assert detail in (found, found[0]["msg"] if isinstance(found, list) else found)
