@@ -165,6 +165,8 @@ def cases() -> Mapping[str, Request]:
         "direct_reads": grpc("V2 gRPC, 600 KB", INFER, infer_request(many)),
         # Without a slow link both ways take the same; tests/equivalence/test_arriving.py has one.
         "cut_through": grpc("V2 gRPC, 600 KB, over no link", INFER, infer_request(many)),
+        # A stream takes a server that says it piece by piece: `python -m benchmarks.text relay` has one.
+        "passed_pieces": replace(json_few, what="V2 JSON, 16 floats, no stream"),
         "v2_json_templates": json_few,
         "v2_binary_heads": Request("V2 binary, 16 floats", binary.path, binary.body(), binary.headers),
         "v2_grpc_templates": raw_few,

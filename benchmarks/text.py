@@ -1,9 +1,12 @@
 """What texts cost: streams passed on, streams of a model here, and vectors, each beside the plain loop that does it.
 
-    python -m benchmarks.text relay         a stream of a mock upstream, passed on by the gateway and by aiohttp by hand
+    python -m benchmarks.text relay         a stream of a mock upstream, passed on by the gateway, by aiohttp by hand,
+                                            and by a loop that moves bytes and knows no HTTP: the least there is
+                                            [--pause-ms 2: between two chunks of a stream]
     python -m benchmarks.text writer        64 streams of the demo's writer, beside its own loop
     python -m benchmarks.text embeddings    texts as vectors, beside a session that gets packed batches
-                                            [--model FOLDER: 1/model.onnx and tokenizer.json; the demo's by default]
+                                            [--model FOLDER: 1/model.onnx and tokenizer.json; the demo's by default;
+                                            --texts 1: of one request; 64 callers at once, or as many as ask for 256]
 
 The servers have one core, whoever asks has another; all take turns, and of each the best turn counts. `us` is the
 processor time of the server that is measured, per chunk, piece or text.
@@ -17,14 +20,15 @@ import asyncio
 import importlib
 import json
 import os
+import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import onnxruntime
@@ -38,10 +42,8 @@ from benchmarks.servers import HOST, Server, running
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "config/demo/models"
 SERVED_CORE, ASKING_CORE = 0, 1
-UPSTREAM_PORT, GATEWAY_PORT, BARE_PORT = 18050, 18051, 18052
+UPSTREAM_PORT, GATEWAY_PORT, BARE_PORT, FLOOR_PORT = 18050, 18051, 18052, 18053
 CHUNKS, STREAMS = 200, 64
-PAUSE_S = 2e-3
-"""Between chunks, as a model that is quick needs it."""
 WRITERS, PIECES = 64, 64
 TEXTS = 64
 CHUNK = b"data: " + json.dumps(
@@ -59,7 +61,7 @@ class Turn(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- the other sides
 
 
-async def mock(port: int) -> None:
+async def mock(port: int, pause_s: float) -> None:
     """An upstream that says CHUNKS chunks, each in a write of its own, and ends."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,7 +83,7 @@ async def mock(port: int) -> None:
             writer.write(head)
             for _ in range(CHUNKS):
                 writer.write(framed)
-                await asyncio.sleep(PAUSE_S)  # so that each leaves by itself
+                await asyncio.sleep(pause_s)  # so that each leaves by itself
             writer.write(b"0\r\n\r\n")
 
     server = await asyncio.start_server(answer, HOST, port)
@@ -111,6 +113,45 @@ async def bare(port: int, upstream_port: int) -> None:
     await runner.setup()
     await web.TCPSite(runner, HOST, port).start()
     await asyncio.Event().wait()
+
+
+class _There(asyncio.Protocol):
+    """A connection to the upstream: what comes goes to the caller, in the same step."""
+
+    def __init__(self, caller: asyncio.Transport) -> None:
+        self._caller = caller
+
+    def data_received(self, data: bytes) -> None:
+        self._caller.write(data)
+        if data.endswith(b"0\r\n\r\n"):
+            self._caller.close()
+
+
+class _Here(asyncio.Protocol):
+    """A caller."""
+
+    def __init__(self, upstream_port: int) -> None:
+        self._port = upstream_port
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._caller = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if data.startswith(b"GET"):
+            self._caller.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        else:
+            self._asking = asyncio.ensure_future(self._ask(data))
+
+    async def _ask(self, data: bytes) -> None:
+        connected = asyncio.get_running_loop().create_connection(lambda: _There(self._caller), HOST, self._port)
+        transport, _ = await connected
+        transport.write(data.replace(b"Connection: close\r\n", b""))
+
+
+async def floor(port: int, upstream_port: int) -> None:
+    """Reading and writing alone: nothing is parsed, counted or held back, and nobody is waited for."""
+    server = await asyncio.get_running_loop().create_server(lambda: _Here(upstream_port), HOST, port)
+    await server.serve_forever()
 
 
 async def ready(request: web.Request) -> web.Response:
@@ -165,20 +206,26 @@ def gateway(stack: ExitStack, models: dict[str, Any]) -> Server:
 
 def relay_contest(stack: ExitStack, options: argparse.Namespace) -> dict[str, Callable[[], Turn]]:
     again = [sys.executable, "-m", "benchmarks.text"]
-    upstream = [*again, "mock", "--port", str(UPSTREAM_PORT)]
+    upstream = [*again, "mock", "--port", str(UPSTREAM_PORT), "--pause-ms", str(options.pause_ms)]
     stack.enter_context(running("upstream", upstream, UPSTREAM_PORT, ASKING_CORE))
     address = f"http://{HOST}:{UPSTREAM_PORT}/v1"
     model = {"backend": "remote", "upstream": {"dialect": "openai", "address": address, "model": "m"}}
     ours = gateway(stack, {"here": model})
     by_hand = [*again, "bare", "--port", str(BARE_PORT)]
     theirs = stack.enter_context(running("aiohttp", by_hand, BARE_PORT, SERVED_CORE))
+    bytes_alone = [*again, "floor", "--port", str(FLOOR_PORT)]
+    least = stack.enter_context(running("floor", bytes_alone, FLOOR_PORT, SERVED_CORE))
     body = json.dumps({"model": "here", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
 
     def contender(server: Server, port: int) -> Callable[[], Turn]:
         path = "/openai/v1/chat/completions"
         return lambda: asked(server, lambda: read_stream(port, path, body, b"data: "), options.seconds, STREAMS)
 
-    return {"gateway": contender(ours, GATEWAY_PORT), "aiohttp by hand": contender(theirs, BARE_PORT)}
+    return {
+        "gateway": contender(ours, GATEWAY_PORT),
+        "aiohttp by hand": contender(theirs, BARE_PORT),
+        "bytes alone": contender(least, FLOOR_PORT),
+    }
 
 
 def writer_contest(stack: ExitStack, options: argparse.Namespace) -> dict[str, Callable[[], Turn]]:
@@ -218,16 +265,20 @@ def embeddings_contest(stack: ExitStack, options: argparse.Namespace) -> dict[st
     folder: Path = options.model
     tokenizer = folder / "tokenizer.json"
     verses = (ROOT / "config/demo/verses.txt").read_text().splitlines()
+    random.Random(1).shuffle(verses)  # noqa: S311 - so that any few of them have much the same lengths
     text = {"kind": "embedding", "tokenizer": str(tokenizer), "pooling": "mean", "max_tokens": 256, "truncation": True}
     model = {"backend": "onnx", "path": str(folder), "max_batch_size": 32, "intra_op_threads": 1, "text": text}
     server = gateway(stack, {"embedder": model})
     bodies = [
-        json.dumps({"model": "embedder", "input": verse, "encoding_format": "base64"}).encode() for verse in verses
+        json.dumps(
+            {"model": "embedder", "input": [*verses, *verses][at : at + options.texts], "encoding_format": "base64"}
+        ).encode()
+        for at in range(len(verses))
     ]
     turn = iter(range(1 << 40))
 
     async def one() -> int:
-        body = bodies[next(turn) % len(bodies)]
+        body = bodies[next(turn) * options.texts % len(bodies)]
         return await read_stream(GATEWAY_PORT, "/openai/v1/embeddings", body, b'"embedding":')
 
     session_options = onnxruntime.SessionOptions()
@@ -251,7 +302,10 @@ def embeddings_contest(stack: ExitStack, options: argparse.Namespace) -> dict[st
             os.sched_setaffinity(0, {ASKING_CORE})
         return Turn(texts / took, took * 1e6 / texts)
 
-    return {"gateway": lambda: asked(server, one, options.seconds, TEXTS), "packed batches by hand": by_hand}
+    return {
+        "gateway": lambda: asked(server, one, options.seconds, max(1, min(TEXTS, 256 // options.texts))),
+        "packed batches by hand": by_hand,
+    }
 
 
 def packed(session: Any, pieces: Any, texts: Sequence[str]) -> Any:
@@ -270,6 +324,12 @@ def packed(session: Any, pieces: Any, texts: Sequence[str]) -> Any:
 
 
 CONTESTS = {"relay": relay_contest, "writer": writer_contest, "embeddings": embeddings_contest}
+HELPERS: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, None]]] = {
+    "mock": lambda options: mock(options.port, options.pause_ms / 1e3),
+    "bare": lambda options: bare(options.port, UPSTREAM_PORT),
+    "floor": lambda options: floor(options.port, UPSTREAM_PORT),
+}
+"""Servers that a contest starts."""
 UNITS = {"relay": "chunks", "writer": "pieces", "embeddings": "texts"}
 
 
@@ -277,14 +337,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.text", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("contest", choices=[*CONTESTS, "mock", "bare"])
+    parser.add_argument("contest", choices=[*CONTESTS, *HELPERS])
     parser.add_argument("--rounds", type=int, default=5, help="turns of each, of which the best counts; default: 5")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one turn; default: 3")
+    parser.add_argument("--pause-ms", type=float, default=2.0, help="between two chunks; default: 2")
+    parser.add_argument("--texts", type=int, default=1, help="texts of a request for vectors; default: 1")
     parser.add_argument("--model", type=Path, default=DEMO / "embedder", help="an encoder's folder")
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.contest in ("mock", "bare"):
-        uvloop.run(mock(options.port) if options.contest == "mock" else bare(options.port, UPSTREAM_PORT))
+    if options.contest in HELPERS:
+        uvloop.run(HELPERS[options.contest](options))
         return
     os.sched_setaffinity(0, {ASKING_CORE})
     with ExitStack() as stack:
@@ -297,7 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unit = f"{UNITS[options.contest]}/s"
     for name, came_to in best.items():
         print(f"{name:24} {came_to.rate:10,.0f} {unit} {came_to.us:8.1f} us")
-    ours, theirs = best.values()
+    ours, theirs, *_ = best.values()
     print(f"{'ratio':24} {ours.rate / theirs.rate:10.2f} {'':{len(unit)}} {ours.us / theirs.us:8.2f}")
 
 

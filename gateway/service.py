@@ -30,7 +30,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from tensorgate.gateway.config import Config
-from tensorgate.gateway.contract.call import ArrivingReply, Call, MustOffload, MustRelay, Reply
+from tensorgate.gateway.contract.call import ArrivingReply, Buffer, Call, Further, MustOffload, MustRelay, PassOn, Reply
 from tensorgate.gateway.contract.canonical import (
     Answers,
     InferRequest,
@@ -287,13 +287,13 @@ class Service:
         send: Send,
         accepted: Accepted | None,
     ) -> CallSeries | None:
-        """Pass a call on as it is -> the series where it counts."""
+        """PassOn a call on as it is -> the series where it counts."""
         if isinstance(elsewhere, MustForward):
             return await self._forwarded(outcome, elsewhere.view, resolver, send, accepted)
         return await self._relayed(outcome, send, accepted)
 
     async def _relayed(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> CallSeries | None:
-        """Pass a call on to the engine's process, and its replies to the caller -> the series where it counts."""
+        """PassOn a call on to the engine's process, and its replies to the caller -> the series where it counts."""
         call, relay = outcome.call, self.relay
 
         def take(reply: Reply) -> Awaitable[None] | None:
@@ -394,10 +394,14 @@ class Service:
                     if may_refuse and not call.has_replied and outcome.code in _CANNOT_NOW:
                         raise _RefusedThere(outcome.code, reply)
                     outcome.call.has_replied = True
+                    if reply.further is not None and call_record is not None:
+                        reply = replace(reply, further=_told(reply.further, call_record.passed))
                     if reply.arriving is None:
                         await _done(send(_seen(outcome, reply)))
                     else:
                         await _sent_in_pieces(outcome, reply, reply.arriving, send)
+            if streams:  # pieces may have been passed on since the last reply
+                outcome.answered = time.perf_counter()
             failed = outcome.code is not Code.OK
         finally:
             outgoing.end(failed=failed)
@@ -848,6 +852,21 @@ def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
     if outcome.recorded is not None:
         outcome.recorded.replied(reply)
     return reply
+
+
+def _told(further: Further, passed: Callable[[int], None]) -> Further:
+    """The same, with somebody told of the bytes of what is passed on."""
+
+    def tell(pass_: PassOn) -> None:
+        def pass_and_tell(piece: Buffer) -> bool:
+            is_passed = pass_(piece)
+            if is_passed:
+                passed(len(piece))
+            return is_passed
+
+        further(pass_and_tell)
+
+    return tell
 
 
 async def _sent_in_pieces(outcome: CallOutcome, reply: Reply, arriving: ArrivingReply, send: Send) -> None:

@@ -123,7 +123,7 @@ class OnnxBackend(Backend):
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         is_bound = type(self.device) is Device and is_taken("bound_outputs") and not self._has_tables
-        self._bindings = Bindings(self._session, self._quiet) if is_bound else None
+        self._bindings = Bindings(self._session) if is_bound else None
         self._infer = self._choose_way(options, source)
         if options.scalars_as_vectors:
             self._show_vectors(source)
@@ -187,12 +187,14 @@ class OnnxBackend(Backend):
             self._infer = lambda tensors, outputs: vectors.from_model(infer(vectors.to_model(tensors), outputs))
 
     def _infer_on_host(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
-        if self._bindings is not None:
-            results = self._bindings.run(tensors, outputs)
-            if results is not None:
-                return results
+        bindings = self._bindings
+        if bindings is not None and (bound := bindings.run(tensors, outputs)) is not None:
+            return bound
         feed = {name: _aligned(array) for name, array in tensors.items()}
-        return dict(zip(outputs, self._run(outputs, feed), strict=True))
+        results = dict(zip(outputs, self._run(outputs, feed), strict=True))
+        if bindings is not None:
+            bindings.learn(tensors, results)
+        return results
 
     def _run(self, outputs: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
         try:

@@ -33,13 +33,11 @@ class Bindings:
     """The combinations that one session has seen last. One at a time, from one thread.
 
     Which shapes the outputs have is learned from a run of the usual kind. A model whose outputs change their shape
-    while its inputs do not cannot be bound, and is not from then on. That run has the options `quiet`: what fails there
-    fails again the usual way, which tells.
+    while its inputs do not cannot be bound, and is not from then on.
     """
 
-    def __init__(self, session: Any, quiet: Any = None) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
-        self._quiet = quiet
         self._bindings: OrderedDict[Key, Binding | None] = OrderedDict()
         self._possible = True
 
@@ -47,16 +45,8 @@ class Bindings:
         """The outputs, as arrays of the caller's own; None where these tensors have to go the usual way."""
         if not self._possible:
             return None
-        parts: list[Any] = [*outputs]
-        for name, array in tensors.items():
-            parts += name, array.dtype, array.shape
-        key = tuple(parts)
-        binding = self._bindings.get(key)
+        binding = self._bindings.get(_key(tensors, outputs))
         if binding is None:
-            if key not in self._bindings:
-                self._bindings[key] = self._bind(tensors, outputs)
-                if len(self._bindings) > _MAX_BINDINGS:
-                    self._bindings.popitem(last=False)
             return None
         for name, memory in binding.inputs:
             array = tensors[name]
@@ -75,26 +65,37 @@ class Bindings:
             results[name] = buffer.copy()
         return results
 
-    def _bind(self, tensors: Tensors, outputs: Sequence[str]) -> Binding | None:
-        """Buffers for these shapes, or None if they are too large, or hold nothing. The outputs' shapes are those of
-        one run.
-        """
+    def learn(self, tensors: Tensors, results: Tensors) -> None:
+        """What the usual way has answered: the next tensors of these shapes may go through buffers."""
+        if not self._possible:
+            return
+        key = _key(tensors, [*results])
+        if key not in self._bindings:
+            self._bindings[key] = self._bind(tensors, results)
+            if len(self._bindings) > _MAX_BINDINGS:
+                self._bindings.popitem(last=False)
+
+    def _bind(self, tensors: Tensors, results: Tensors) -> Binding | None:
+        """Buffers for these shapes, or None if they are too large, or hold nothing."""
         sizes = [array.nbytes for array in tensors.values()]
         if sum(sizes) > _MAX_BYTES or not all(sizes):
             return None
-        try:
-            results = self._session.run(list(outputs), dict(tensors), self._quiet)
-        except Exception:  # refused inputs: the usual way says so
-            return None
         if (
-            not all(type(array) is np.ndarray for array in results)
-            or sum(array.nbytes for array in results) > _MAX_BYTES
+            not all(type(array) is np.ndarray for array in results.values())
+            or sum(array.nbytes for array in results.values()) > _MAX_BYTES
         ):
             return None
         io = self._session.io_binding()
         into = [(name, np.empty_like(array, order="C")) for name, array in tensors.items()]
-        out = [(name, np.empty_like(array)) for name, array in zip(outputs, results, strict=True)]
+        out = [(name, np.empty_like(array)) for name, array in results.items()]
         for bind, buffers in ((io.bind_input, into), (io.bind_output, out)):
             for name, buffer in buffers:
                 bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         return Binding(io, [(name, memoryview(buffer).cast("B")) for name, buffer in into], out)
+
+
+def _key(tensors: Tensors, outputs: Sequence[str]) -> Key:
+    parts: list[Any] = [*outputs]
+    for name, array in tensors.items():
+        parts += name, array.dtype, array.shape
+    return tuple(parts)

@@ -273,9 +273,11 @@ class PythonBackend(Backend):
         return np.asarray(value)
 
     def _output(self, spec: TensorSpec, value: Any) -> Array:
-        array = self._as_array(value)
         if spec.dtype == BYTES:
-            return _as_bytes(spec.name, array)
+            if type(value) is list and (texts := _flat_bytes(value)) is not None:
+                return texts
+            return _as_bytes(spec.name, self._as_array(value))
+        array = self._as_array(value)
         if array.dtype != spec.dtype:
             raise ModelFailed(f"output '{spec.name}' is {_name(array.dtype)}, but {spec.datatype} is declared")
         return array
@@ -304,6 +306,19 @@ def _share_calls(options: Any) -> bool:
 def _name(dtype: np.dtype[Any]) -> str:
     name = DATATYPES[dtype]
     return str(dtype) if name == "<invalid>" else name
+
+
+def _flat_bytes(value: list[Any]) -> Array | None:
+    """A list of bytes or texts, which needs no array of texts in between; None: it is none."""
+    flat = np.empty(len(value), np.object_)
+    for index, element in enumerate(value):
+        if type(element) is str:
+            flat[index] = element.encode()
+        elif type(element) is bytes:
+            flat[index] = element
+        else:
+            return None
+    return flat
 
 
 def _as_bytes(name: str, array: Array) -> Array:

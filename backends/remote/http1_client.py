@@ -16,7 +16,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, ConnectionLost, NotReached
-from tensorgate.gateway.contract.call import ArrivingBody, Buffer
+from tensorgate.gateway.contract.call import ArrivingBody, Buffer, PassOn
 from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire.cut_through import begin_if_slow
 from tensorgate.gateway.wire.eager_start import in_task
@@ -54,6 +54,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         self.reader: ReplyReader | None = None
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._pass: PassOn | None = None
         self._error: Exception | None = None
         self._waiting_bytes = 0
         self._is_paused = False
@@ -73,6 +74,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         if transport is None:
             raise ConnectionLost("the connection is closed")
         self.reader = reader
+        self._pass = None
         self._error = None
         if arriving is not None:
             self._send_arriving(transport, head, memoryview(body[0]), arriving)
@@ -148,6 +150,10 @@ class Http1Connection(asyncio.BufferedProtocol):
         while reader is not None and not reader.is_complete and not slow:
             await self.more()
         return slow[0] if slow else None
+
+    def pass_on(self, pass_: PassOn) -> None:
+        """Pieces of the stream need not be taken while somebody waits for more, and nothing is left to be taken."""
+        self._pass = pass_
 
     def take(self) -> list[bytes]:
         """The pieces of a stream that are here."""
@@ -225,6 +231,8 @@ class Http1Connection(asyncio.BufferedProtocol):
             if reader.is_complete:
                 self._wake()
             elif reader.is_stream and reader.pieces:
+                if self._pass is not None and self._passes(self._pass, reader):
+                    return
                 self._waiting_bytes += nbytes
                 if self._waiting_bytes > _MAX_WAITING_BYTES and not self._is_paused and self._transport is not None:
                     self._is_paused = True
@@ -232,6 +240,16 @@ class Http1Connection(asyncio.BufferedProtocol):
                 self._wake()
             return
         self.close()
+
+    def _passes(self, pass_: PassOn, reader: ReplyReader) -> bool:
+        """Whether what has come is on its way: what came before is, if its taker waits for more."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        pieces = reader.pieces
+        if not pass_(pieces[0] if len(pieces) == 1 else b"".join(pieces)):
+            return False
+        pieces.clear()
+        return True
 
     def eof_received(self) -> None:
         """Whoever closes his side has nothing more to say: so does this one."""

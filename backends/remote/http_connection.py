@@ -13,11 +13,14 @@ from tensorgate.backends.remote.connection import OPEN, TOO_LARGE, ConnectionLos
 from tensorgate.backends.remote.http1_client import Http1Client, Http1Connection
 from tensorgate.backends.remote.options import UpstreamAccess
 from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.upstream import Ask, Cutter
 from tensorgate.gateway.wire.http1_body import Body
 from tensorgate.gateway.wire.http1_reply import ReplyReader, ReplyTooLarge
 
 log = logging.getLogger(__name__)
+
+PASSES_ON: Final = is_taken("passed_pieces")
 
 _HEAD: Final = "HEAD"
 _SAFE: Final = frozenset({"GET", _HEAD})
@@ -73,8 +76,10 @@ class HttpConnection:
                 if ask.cut is None or not reader.is_stream:
                     yield Reply(reader.body(), reader.status, reader.headers)
                     return
+                further = connection.pass_on if ask.takes_arriving and PASSES_ON else None
                 async for message in self._messages(connection, reader, ask.cut()):
-                    yield Reply(message, reader.status, reader.headers)
+                    yield Reply(message, reader.status, reader.headers, further=further)
+                    further = None
             finally:
                 if late is not None:
                     late.cancel()
@@ -100,20 +105,19 @@ class HttpConnection:
 
     async def _messages(self, connection: Http1Connection, reader: ReplyReader, cut: Cutter) -> AsyncIterator[bytes]:
         size = 0
-        while True:
-            if parts := connection.take():
-                part = parts[0] if len(parts) == 1 else b"".join(parts)  # what came together goes on together
-                size += len(part)
-                messages = cut.feed(part)
-                for message in messages:
-                    yield message
-                if messages:
-                    size = 0
-                elif size > self._max_bytes:
-                    raise ReplyTooLarge
-            if reader.is_complete:
-                break
-            await connection.more()
+        while (parts := connection.take()) or not reader.is_complete:
+            if not parts:  # what has come while its taker was busy wakes nobody
+                await connection.more()
+                continue
+            part = parts[0] if len(parts) == 1 else b"".join(parts)  # what came together goes on together
+            size += len(part)
+            messages = cut.feed(part)
+            for message in messages:
+                yield message
+            if messages:
+                size = 0
+            elif size > self._max_bytes:
+                raise ReplyTooLarge
         for message in cut.end():
             yield message
 

@@ -109,6 +109,11 @@ class ArrivingReply(Protocol):
         ...
 
 
+PassOn: TypeAlias = "Callable[[Buffer], bool]"
+"""Sends a piece of a stream on at once; false where it would have to wait: then it is to come as a reply."""
+Further: TypeAlias = "Callable[[PassOn], None]"
+
+
 class CallQuota(NamedTuple):
     """What a limit of requests leaves a caller."""
 
@@ -208,6 +213,8 @@ class Reply:
     """gRPC's, that which comes before the first message and that behind the last; values of keys in -bin are base64."""
     arriving: Final[ArrivingReply | None] = None
     """What gives the body as it comes, where `body`, which is one buffer, is not all here. None: all of it is."""
+    further: Final[Further | None] = None
+    """Of the first reply of a stream: gets what sends the pieces behind it on as they come, if the transport can."""
 
 
 EMPTY: Final = Reply(b"")

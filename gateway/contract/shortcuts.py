@@ -78,6 +78,12 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         saves="no processor time; the answer is there after 10.6 ms in place of 14.8 (V2 gRPC, 600 KB, two links of "
         "1 Gbit/s)",
     ),
+    "passed_pieces": Shortcut(
+        when="a piece of a stream that another server answers, over HTTP/1.1, if all before it has left",
+        plain="each piece is a reply, which whoever waits for it sends",
+        where="backends.remote.http_connection",
+        saves="13.8 us a piece in place of 20.1 (64 streams, a piece every 2 ms: benchmarks.text relay)",
+    ),
     # --------------------------------------------------------------------------------------------------------- dialects
     "v2_json_templates": Shortcut(
         when="Open Inference JSON that differs from an earlier request in the digits of its only input",

@@ -50,7 +50,7 @@ class Ask:
     arriving: ArrivingBody | None = None
     """What tells how much of `body`, which is one buffer, is here. None: all of it."""
     takes_arriving: bool = False
-    """Whether the reply may be one that still arrives."""
+    """Whether the reply may be one that still arrives, and pieces of a stream may be passed on without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,9 @@ class CallRecorder(Recorder):
     def replied(self, reply: Reply, begun: float = 0.0) -> None:
         """The door sees replies itself."""
 
+    def passed(self, size: int) -> None:
+        """It sees what is passed on, too."""
+
 
 class _AskedSpan:
     """A call to another server, which is the child of the door's span where that is traced."""

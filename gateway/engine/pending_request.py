@@ -63,7 +63,9 @@ class PendingRequest(AsyncIterator[InferResponse]):
     _answers: deque[InferResponse | BaseException] | None = None
     _reader: asyncio.Future[InferResponse] | None = None
     _writer: asyncio.Future[None] | None = None
-    _room: threading.Semaphore | None = None
+    _given = _taken = 0
+    """Answers of a producer in a thread of its own, and those of them that have been read."""
+    _room: threading.Event | None = None
     _timer: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -128,7 +130,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
             self._timer.cancel()
         if not self.started:
             self._on_leave(self)
-        if self._room is not None or self._writer is not None:
+        if self._given or self._writer is not None:
             self._make_room()
 
     def call_at(self, when: float, callback: Callable[..., None], *args: object) -> None:
@@ -144,7 +146,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
                 reader.set_result(answer)
             else:
                 _resolve(reader, answer)
-            if self._room is not None or self._writer is not None:
+            if self._given or self._writer is not None:
                 self._make_room()
         elif self._answers is None:
             self._answers = deque((answer,))
@@ -158,13 +160,17 @@ class PendingRequest(AsyncIterator[InferResponse]):
         reader, self._reader = self._reader, None
         return None if reader is None or reader.done() else reader
 
-    # Back-pressure of decoupled models: the producer takes one place per answer, the reader gives it back.
+    # Back-pressure of decoupled models: so many of the answers may be unread. A producer in a thread counts those that
+    # it gives, the loop those that are taken, and only who is ahead by the whole window waits to be told.
 
     def wait_for_room(self) -> bool:
-        """In the producer's thread: until a place is free. False once nobody reads any more."""
-        if self._room is None:
-            self._room = threading.Semaphore(STREAM_WINDOW)
-        self._room.acquire()
+        """In the producer's thread: until one more answer may be given. False once nobody reads any more."""
+        self._given += 1
+        while self._given - self._taken > STREAM_WINDOW and not self.finished:
+            self._room = room = threading.Event()
+            if self._given - self._taken > STREAM_WINDOW and not self.finished:  # still, now that the loop can see it
+                room.wait()
+            self._room = None
         return not self.finished
 
     async def await_room(self) -> bool:
@@ -175,8 +181,9 @@ class PendingRequest(AsyncIterator[InferResponse]):
         return not self.finished
 
     def _make_room(self) -> None:
+        self._taken += 1
         if self._room is not None:
-            self._room.release()
+            self._room.set()
         if self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
 

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, NoReturn, cast
@@ -40,6 +40,9 @@ READ_BYTES: Final = 64 << 10
 """The size of a read that is not the rest of a body. As much may wait while a request is being answered."""
 JOIN_BELOW_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
+_HOLD_BELOW_BYTES: Final = 4 << 10
+"""Larger chunks leave at once."""
+_MAX_HELD: Final = 64
 _STOPPING_HEAD_S: Final = 1.0
 """How long the rest of a head may take once the port stops."""
 WITHOUT_BODY: Final = frozenset((204, 304))
@@ -104,6 +107,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         "_flushed",
         "_has_next",
         "_has_part",
+        "_held",
         "_is_reading",
         "_refused_bytes",
         "_room",
@@ -131,6 +135,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
         """The request that is being answered."""
         self._task: EagerTask | None = None
         self._flushed: asyncio.Future[None] | None = None
+        self._held: list[Buffer] = []
+        """Chunks that leave together, when the loop has been through what is at hand."""
         self._refused_bytes = 0
         """How much is still to come of a body that is refused."""
         self._unsent_bytes = 0
@@ -178,6 +184,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close behind what has been written."""
+        self._release()
         self._wait_for(self.path.timeouts.linger)
         self.transport.close()
 
@@ -379,6 +386,9 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     def write(self, *buffers: Buffer) -> None:
         """Write some buffers. Raises ConnectionError once the client has left."""
+        if self._held:
+            buffers = (*self._held, *buffers)
+            self._held.clear()
         if sum(map(len, buffers)) < JOIN_BELOW_BYTES:
             self.write_joined(b"".join(buffers))
             return
@@ -391,6 +401,22 @@ class FastPathConnection(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             raise ConnectionResetError("the client has left")
         self.transport.write(data)
+
+    def write_soon(self, *buffers: Buffer) -> None:
+        """Write with what else comes in this round of the loop. Raises ConnectionError once the client has left."""
+        if len(self._held) > _MAX_HELD or sum(map(len, buffers)) > _HOLD_BELOW_BYTES:
+            self.write(*buffers)
+            return
+        if self.transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        if not self._held:
+            self.path.loop.call_soon(self._release)
+        self._held += buffers
+
+    def _release(self) -> None:
+        if self._held and not self.transport.is_closing():
+            self.write()
+        self._held.clear()
 
     async def flush(self) -> None:
         """Wait until most of what was written has left."""
@@ -493,19 +519,30 @@ class FastPathExchange:
 
     async def start(self, reply: Reply) -> None:
         framing = b"Transfer-Encoding: chunked\r\n" if self.method != "HEAD" else b""
-        self._connection.write(self.head(reply, framing), *self._chunk(reply))
+        self._connection.write(self.head(reply, framing), *self._chunk(reply.body))
+        if reply.further is not None and framing:
+            reply.further(self._pass)
         await self._connection.flush()
 
     async def chunk(self, reply: Reply) -> None:
-        self._connection.write(*self._chunk(reply))
-        await self._connection.flush()
+        connection = self._connection
+        connection.write_soon(*self._chunk(reply.body))
+        if connection.is_paused:
+            await connection.flush()
 
     async def end(self) -> None:
         if self.method != "HEAD":
             self._connection.write(b"0\r\n\r\n")
 
-    def _chunk(self, reply: Reply) -> tuple[Buffer, ...]:
-        body = reply.body
+    def _pass(self, piece: Buffer) -> bool:
+        """A `PassOn`: a chunk of its own."""
+        connection = self._connection
+        if connection.is_paused or connection.transport.is_closing():
+            return False
+        connection.write(*self._chunk(piece))
+        return True
+
+    def _chunk(self, body: Buffer | Sequence[Buffer]) -> tuple[Buffer, ...]:
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
         size = sum(map(len, buffers))
         self._connection.path.sent += size
