@@ -40,7 +40,7 @@ from tensorgate.gateway.contract.canonical import (
     MustForward,
     OutgoingSpan,
 )
-from tensorgate.gateway.contract.dialect import Endpoint, Follow, Resolve
+from tensorgate.gateway.contract.dialect import Endpoint, Follow, QuotaHeaders, Resolve
 from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer
 from tensorgate.gateway.contract.errors import (
     Code,
@@ -116,6 +116,7 @@ _UNKNOWN_BYTES: Final = SMALL_ANSWER_BYTES + 1
 TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
+_OK: Final = 200
 _NEUTRAL: Final = "the model failed; the log of the server says more"
 _UPSTREAM: Final[Mapping[Code, ErrorReason]] = {
     Code.CANCELLED: ErrorReason.CANCELLED,
@@ -298,8 +299,11 @@ class Service:
 
         def take(reply: Reply) -> Awaitable[None] | None:
             outcome.call.has_replied = True
+            _measure(outcome, reply)
             return send(_seen(outcome, reply))
 
+        if outcome.endpoint.meter is not None:
+            outcome.meter = outcome.endpoint.meter(call)
         try:
             if relay is None:
                 raise Internal
@@ -327,6 +331,8 @@ class Service:
         """
         call, endpoint = outcome.call, outcome.endpoint
         outcome.forwarded, outcome.named = view, (view.name, view.version)
+        if endpoint.meter is not None and call.report is None:
+            outcome.meter = endpoint.meter(call)
         calls = self._metrics.calls[call.dialect, call.transport, view.name, view.version, endpoint.method]
         try:
             if self.authorizer is not None:
@@ -362,7 +368,7 @@ class Service:
 
         instead = await resolver.forward(view, ask, lambda: call.has_replied)
         if instead is not None:
-            outcome.forwarded = None
+            outcome.forwarded = outcome.meter = None
 
             def resolve(ref: ModelRef) -> ModelView:
                 return instead
@@ -394,12 +400,14 @@ class Service:
                     if may_refuse and not call.has_replied and outcome.code in _CANNOT_NOW:
                         raise _RefusedThere(outcome.code, reply)
                     outcome.call.has_replied = True
-                    if reply.further is not None and call_record is not None:
-                        reply = replace(reply, further=_told(reply.further, call_record.passed))
+                    if reply.further is not None and (call_record is not None or outcome.meter is not None):
+                        reply = replace(reply, further=_told(reply.further, outcome))
                     if reply.arriving is None:
+                        _measure(outcome, reply)
                         await _done(send(_seen(outcome, reply)))
                     else:
                         await _sent_in_pieces(outcome, reply, reply.arriving, send)
+                        _measure(outcome, reply)
             if streams:  # pieces may have been passed on since the last reply
                 outcome.answered = time.perf_counter()
             failed = outcome.code is not Code.OK
@@ -414,8 +422,8 @@ class Service:
             return send
         if self.authorizer is not None:
             self.authorizer.enter(endpoint, call, self.admin)
-            if call.quota is not None and endpoint.quota_headers is not None:
-                return _with_headers(send, endpoint.quota_headers(call.quota))
+            if endpoint.quota_headers is not None:
+                return _with_quotas(send, call, endpoint.quota_headers)
         elif self.admin is not None:
             self.admin.check(call.headers)
         return send
@@ -467,8 +475,8 @@ class Service:
         else:
             calls.took(seconds)
             calls.ran(outcome.model_seconds)
-            if (tokens := outcome.endpoint.tokens) is not None and outcome.question is not None:
-                calls.spent(*tokens(outcome.question))
+        if (used := _tokens_of(outcome)) is not None:
+            _spend(outcome, calls, used)
         counter = self._metrics.call_counters.get(call.dialect)
         if counter is not None and (code or calls.tell is None):
             counter.ended(outcome)
@@ -831,16 +839,16 @@ class _RefusedThere(Unavailable):
         self.reply = reply
 
 
-def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    """A `send` that adds headers to the first reply."""
+def _with_quotas(send: Send, call: Call, headers_of: QuotaHeaders) -> Send:
+    """A `send` that says with the first reply what the caller's limits leave; some are known with the model alone."""
     told = False
 
     def send_first(reply: Reply) -> Awaitable[None] | None:
         nonlocal told
-        if told:
+        if told or (call.quota is None and call.token_quota is None):
             return send(reply)
         told = True
-        return send(replace(reply, headers={**headers, **reply.headers}))
+        return send(replace(reply, headers={**headers_of(call.quota, call.token_quota), **reply.headers}))
 
     return send_first
 
@@ -854,19 +862,50 @@ def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
     return reply
 
 
-def _told(further: Further, passed: Callable[[int], None]) -> Further:
-    """The same, with somebody told of the bytes of what is passed on."""
+def _tokens_of(outcome: CallOutcome) -> tuple[int, int] | None:
+    """Those that a call brought, and those that it was answered with; None where nobody counts them, and of a call that
+    was refused.
+    """
+    if outcome.meter is not None:
+        return outcome.meter.tokens()
+    tokens, question = outcome.endpoint.tokens, outcome.question
+    if tokens is None or question is None or (outcome.code and not outcome.call.accepted):
+        return None
+    return tokens(question)
+
+
+def _spend(outcome: CallOutcome, calls: CallSeries, used: tuple[int, int]) -> None:
+    """Count the tokens of a call that is over. Those of one that was left are its caller's, too."""
+    if not outcome.code:
+        calls.spent(*used)
+    for charge in outcome.call.charges:
+        charge(sum(used))
+
+
+def _told(further: Further, outcome: CallOutcome) -> Further:
+    """The same, with those told of what is passed on who want to know."""
+    call_record, meter = outcome.call_record, outcome.meter
 
     def tell(pass_: PassOn) -> None:
         def pass_and_tell(piece: Buffer) -> bool:
             is_passed = pass_(piece)
-            if is_passed:
-                passed(len(piece))
+            if is_passed and call_record is not None:
+                call_record.passed(len(piece))
+            if is_passed and meter is not None:
+                meter.take(piece)
             return is_passed
 
         further(pass_and_tell)
 
     return tell
+
+
+def _measure(outcome: CallOutcome, reply: Reply) -> None:
+    """Count the tokens of a reply of another server. An error has none."""
+    if outcome.meter is not None and reply.http_status == _OK:
+        body = reply.body
+        for piece in (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body:
+            outcome.meter.take(piece)
 
 
 async def _sent_in_pieces(outcome: CallOutcome, reply: Reply, arriving: ArrivingReply, send: Send) -> None:

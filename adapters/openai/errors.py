@@ -235,13 +235,15 @@ encode_cohere_error: Final = _encoder(_cohere)
 encode_tei_error: Final = _encoder(_tei)
 
 
-def quota_headers(quota: CallQuota) -> Mapping[str, str]:
+def quota_headers(requests: CallQuota | None, tokens: CallQuota | None) -> Mapping[str, str]:
     """As OpenAI's API has them."""
-    return {
-        "x-ratelimit-limit-requests": str(int(quota.limit)),
-        "x-ratelimit-remaining-requests": str(max(0, int(quota.remaining))),
-        "x-ratelimit-reset-requests": f"{quota.reset_s:.3f}s",
-    }
+    headers = {}
+    for what, quota in (("requests", requests), ("tokens", tokens)):
+        if quota is not None:
+            headers[f"x-ratelimit-limit-{what}"] = str(int(quota.limit))
+            headers[f"x-ratelimit-remaining-{what}"] = str(max(0, int(quota.remaining)))
+            headers[f"x-ratelimit-reset-{what}"] = f"{quota.reset_s:.3f}s"
+    return headers
 
 
 def encode_unreadable(status: int, text: str) -> Reply:

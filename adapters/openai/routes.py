@@ -52,6 +52,7 @@ from tensorgate.adapters.openai.tei import (
     encode_tei_rerank,
 )
 from tensorgate.adapters.openai.tokenize import decode_detokenize, decode_tokenize, encode_known
+from tensorgate.adapters.openai.usage import PassingTokens
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
 
@@ -89,6 +90,8 @@ def endpoints(options: OpenAiOptions) -> Rows:
 
     def row(paths: tuple[str, ...], label: str, decode: Any, encode: Any, method: str = "POST", **more: Any) -> None:
         more["quota_headers"] = quota_headers
+        if "tokens" in more:
+            more["meter"] = PassingTokens
         more.setdefault("encode_error", _ERRORS[options.error_form])
         for path in paths if options.short_paths else [each for each in paths if _is_below(each)]:
             rows[path] = method, Endpoint(f"{method} {path}", label, decode, encode, **more)
@@ -97,7 +100,7 @@ def endpoints(options: OpenAiOptions) -> Rows:
         more |= {"stream": "server", "follow": follow, "encode_end": end, "tokens": generated_tokens}
         row(paths, "generate", decode, encode, **more)
 
-    row((f"{ROOT}/models", "/v1/models"), "models", decode_models, listed, "GET")
+    row((f"{ROOT}/models", "/v1/models", f"{ANTHROPIC}/models"), "models", decode_models, listed, "GET")
     row(_both("/embeddings"), "infer", decode_embeddings, encode_embeddings, is_long=is_long, tokens=tokens_of)
     generating(_both("/completions"), decode_completions, encode_completions, encode_completions_end)
     generating(_both("/chat/completions"), decode_chat, encode_chat, encode_chat_end)

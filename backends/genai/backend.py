@@ -79,7 +79,8 @@ class GenaiBackend(RequestBackend):
         self.device = open_device(source.device, gpu_problem)
         self.in_flight = options.in_flight
         self._config = GenaiConfig.read(source.path)
-        self.inputs, self.outputs = _tensors(self._config)
+        self.inputs, self.outputs = _tensors(self._config, options)
+        self._tells_scores = options.logprobs
         self._default_max_tokens = options.default_max_tokens
         self._library = import_genai()
         self._tokenizer = open_tokenizer(source.path / TOKENIZER)
@@ -142,16 +143,17 @@ class GenaiBackend(RequestBackend):
 
     def _response(self, piece: TextPiece, generation: Generation) -> InferResponse:
         outputs = {ANSWER: _one(piece.text.encode())}
-        if generation.request.logprobs is not None:
-            outputs[LOGPROBS] = _one(json.dumps(piece.scores, ensure_ascii=False).encode())
+        if self._tells_scores:  # whoever has not asked gets an empty one: some protocols have no answer without it
+            told = piece.scores if generation.request.logprobs is not None else None
+            outputs[LOGPROBS] = _one(b"" if told is None else json.dumps(told, ensure_ascii=False).encode())
         if not piece.finish_reason:
             return InferResponse(outputs, final=False)
-        told: dict[str, ParameterValue] = {
+        said: dict[str, ParameterValue] = {
             "finish_reason": piece.finish_reason,
             "prompt_tokens": len(generation.tokens),
             "completion_tokens": generation.count,
         }
-        return InferResponse(outputs, told)
+        return InferResponse(outputs, said)
 
     def close(self) -> None:
         """The library frees its memory with its last object."""
@@ -179,7 +181,7 @@ class GenaiBackend(RequestBackend):
     def _begin(self, request: InferRequest) -> Generation:
         """Raises InvalidArgument."""
         asked = generation_request(request, self._config.vocabulary)
-        if asked.logprobs is not None and self._config.is_paged:
+        if asked.logprobs is not None and not self._tells_scores:
             raise InvalidArgument("this model does not tell log probabilities")
         is_begun = self._begins is not None and asked.prompt.startswith(self._begins)
         tokens: list[int] = self._tokenizer.encode(asked.prompt, add_special_tokens=not is_begun).ids
@@ -238,13 +240,15 @@ def _one(data: bytes) -> Array:
     return array
 
 
-def _tensors(config: GenaiConfig) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """The library's engine does not tell how likely tokens were."""
-    return (INPUTS, OUTPUTS) if config.is_paged else WITH_LOGPROBS
+def _tensors(config: GenaiConfig, options: GenaiOptions) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Raises ValueError for what the library's engine does not tell."""
+    if options.logprobs and config.is_paged:
+        raise ValueError("logprobs: the engine of models with PagedAttention does not tell how likely tokens are")
+    return WITH_LOGPROBS if options.logprobs else (INPUTS, OUTPUTS)
 
 
 def _describe(source: ModelSource) -> Described:
-    inputs, outputs = _tensors(GenaiConfig.read(source.path))
+    inputs, outputs = _tensors(GenaiConfig.read(source.path), source.options)
     return Described(inputs, outputs, 0, decoupled=True, as_requests=True)
 
 

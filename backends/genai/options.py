@@ -17,6 +17,11 @@ class GenaiOptions(Options):
         description="How many tokens an answer has at most, if the caller names no max_tokens; null: as "
         "many as the model's context has room for.",
     )
+    logprobs: bool = Field(
+        False,
+        description="Whether an output `logprobs` tells how likely tokens are, to whoever asks by the input of that "
+        "name. Not of a model with PagedAttention, whose engine does not say.",
+    )
     intra_op_threads: int = Field(
         0, ge=0, description="Threads that share one operator; 0: a copy's share of cpu.threads."
     )

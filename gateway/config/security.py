@@ -282,13 +282,18 @@ class RateLimit(Options):
     """How many rows of batches on average; a request without a batch is one."""
     bytes_per_minute: int | None = Field(default=None, ge=1)
     """How many bytes of bodies on average."""
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    """How many tokens of texts on average, asked and answered: those that the dialect openai counts."""
     concurrent: int | None = Field(default=None, ge=1)
     """How many may be on their way."""
 
     @model_validator(mode="after")
     def _says_something(self) -> RateLimit:
-        if not (self.requests_per_second or self.rows_per_minute or self.bytes_per_minute or self.concurrent):
-            raise ValueError("needs requests_per_second, rows_per_minute, bytes_per_minute or concurrent")
+        per_minute = self.rows_per_minute or self.bytes_per_minute or self.tokens_per_minute
+        if not (self.requests_per_second or per_minute or self.concurrent):
+            raise ValueError(
+                "needs requests_per_second, rows_per_minute, bytes_per_minute, tokens_per_minute or concurrent"
+            )
         if self.burst is not None and self.requests_per_second is None:
             raise ValueError("burst is of requests_per_second")
         return self

@@ -21,6 +21,7 @@ Loc: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
 
 MAX_DEPTH: Final = 50
+_TOO_DEEP: Final = "nesting depth"
 MAX_VALUES: Final = 100_000
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -89,6 +90,8 @@ def read_tree(text: str) -> Tree:
         _check_depth(text)
         root = yaml.compose(text, Loader=_YamlLoader)
     except yaml.MarkedYAMLError as error:
+        if _TOO_DEEP in (error.problem or ""):  # PyYAML's own bound, where it reads far ahead
+            raise NotYaml(_position(error.problem_mark), f"nested deeper than {MAX_DEPTH} levels") from None
         raise _syntax(error, text) from None
     except yaml.reader.ReaderError as error:
         before = text.encode()[: error.position].decode(errors="ignore")  # libyaml counts bytes here

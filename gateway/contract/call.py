@@ -115,10 +115,10 @@ Further: TypeAlias = "Callable[[PassOn], None]"
 
 
 class CallQuota(NamedTuple):
-    """What a limit of requests leaves a caller."""
+    """What a limit of requests, or of tokens, leaves a caller."""
 
     limit: float
-    """How many requests it may have at once, none before them."""
+    """How many it may have at once, none before them."""
     remaining: float
     reset_s: float
     """Until it may have all of them again."""
@@ -179,6 +179,8 @@ class Call:
     """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
     admitted: bool = False
     """The authorizer has counted the question. The service writes it; in the engine's process, what a door says."""
+    token_quota: CallQuota | None = None
+    """What the limits of tokens leave the caller. The authorizer writes it."""
     quota: CallQuota | None = None
     """What the narrowest limit of requests leaves the caller; None: there is none. The authorizer writes it."""
     record: Any = None
@@ -187,6 +189,8 @@ class Call:
     """Takes the outcome of a call that a door has let in, and will count. The process of the engine writes it."""
     arriving: Final[ArrivingBody | None] = None
     """What tells how much of `body` is here, which has its whole length from the start. None: all of it."""
+    charges: tuple[Callable[[int], None], ...] = field(default=(), init=False)
+    """Who is to be told how many tokens the call has taken, when it is over. The authorizer writes it."""
     end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
     """What is to be done when the call is over. The service does it."""
 

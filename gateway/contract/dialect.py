@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.api import ApiDescription
-from tensorgate.gateway.contract.call import EMPTY, Call, CallQuota, Reply
+from tensorgate.gateway.contract.call import EMPTY, Buffer, Call, CallQuota, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, is_long_as_text
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.metrics import DialectMetrics
@@ -60,6 +60,21 @@ INLINE_DECODE_MAX_JSON_BYTES: Final = 32 << 10
 """The largest body of any other JSON that may be read on the event loop."""
 
 
+QuotaHeaders: TypeAlias = "Callable[[CallQuota | None, CallQuota | None], Mapping[str, str]]"
+
+
+class TokenMeter(Protocol):
+    """Counts the tokens of a call by the bytes of its answer."""
+
+    def take(self, piece: Buffer) -> None:
+        """The next piece of the answer."""
+        ...
+
+    def tokens(self) -> tuple[int, int]:
+        """How many the call brought, and how many it has been answered with so far."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One address of a dialect."""
@@ -82,11 +97,13 @@ class Endpoint:
     encode_end: EncodeEnd | None = None
     is_long: IsLong = is_long_as_text
     """A long reply is encoded in a thread."""
-    quota_headers: Callable[[CallQuota], Mapping[str, str]] | None = None
-    """What HTTP's answers say of the caller's limits of requests; None: nothing."""
+    quota_headers: QuotaHeaders | None = None
+    """What HTTP's answers say of the caller's limits, of requests and of tokens; None: nothing."""
     tokens: Callable[[Any], tuple[int, int]] | None = None
     """A question that has been answered -> how many tokens of text it brought, and was answered with; None: they are
     not counted."""
+    meter: Callable[[Call], TokenMeter] | None = None
+    """Makes what counts the tokens of a call that another server answers, unread."""
     follow: Follow | None = None
     """Sees each answer of a request before it is encoded. Where the caller takes one reply, all answers are seen before
     the last of them is encoded: so a text that came in pieces is one reply. With it, and only with it, an InferTogether

@@ -66,10 +66,11 @@ class ModelList:
 class ServedModels:
     """What are the models that are served now, the highest version of each public name? -> tuple[ModelView, ...]
 
-    `name` is for the dialect's own encoder, which tells of that one alone.
+    Both are for the dialect's own encoder: `name` is the one to tell of alone, `form` how.
     """
 
     name: str = ""
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

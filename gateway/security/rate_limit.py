@@ -7,6 +7,7 @@ longest is dropped.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -144,6 +145,7 @@ class Limit:
         self._requests = None if rate is None else bucket("requests", rate, config.burst or max(1.0, rate))
         self._bytes = per_minute("bytes", config.bytes_per_minute)
         self._rows = per_minute("rows", config.rows_per_minute)
+        self._tokens = per_minute("tokens", config.tokens_per_minute)
         self.counts_rows = self._rows is not None
         self._concurrent: Concurrent | SharedConcurrent | None = None
         if (most := config.concurrent) is not None:
@@ -162,6 +164,8 @@ class Limit:
         try:
             if self._bytes is not None:
                 self._bytes.take(key, 0, 0)  # before a request is counted that is refused for its bytes
+            if self._tokens is not None:
+                self._enter_tokens(self._tokens, key, call)
             if self._requests is not None:
                 requests = self._requests
                 requests.take(key, 1, 1)
@@ -176,6 +180,16 @@ class Limit:
                 leave()
             raise
         return leave
+
+    @staticmethod
+    def _enter_tokens(tokens: Bucket | SharedBucket, key: str, call: Call) -> None:
+        """How many a call takes is known when it is over: it may begin unless others have taken too many. Raises
+        RateLimited.
+        """
+        tokens.take(key, 0, 0)
+        if call.token_quota is None or tokens.left < call.token_quota.remaining:
+            call.token_quota = CallQuota(tokens.size, tokens.left, (tokens.size - tokens.left) / tokens.rate)
+        call.charges += (lambda count: tokens.take(key, count, -math.inf),)
 
     def count_rows(self, call: Call, requests: Sequence[InferRequest]) -> None:
         """Take the rows of requests. Raises RateLimited."""

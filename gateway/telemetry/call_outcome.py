@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Endpoint
+from tensorgate.gateway.contract.dialect import Endpoint, TokenMeter
 from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.telemetry.call_record import CallRecord
 
@@ -59,5 +59,7 @@ class CallOutcome:
     """From the submission of an inference to the model's last answer; 0 where that did not come."""
     answered = 0.0
     """When the model had given its last answer, in seconds of time.perf_counter()."""
+    meter: TokenMeter | None = None
+    """Counts the tokens of a call that another server answers."""
     recorded: Any = None
     """What is kept of a call that is recorded: see recording.recorder.CallRecording."""

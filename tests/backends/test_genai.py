@@ -162,7 +162,9 @@ async def test_a_seed_repeats_what_was_drawn(load: Callable[..., GenaiBackend], 
 async def test_how_likely_each_token_was(
     load: Callable[..., GenaiBackend], folders: dict[Kind, Path], stream: bool
 ) -> None:
-    answers = await told(load("plain"), asked("In the", stream=stream, max_tokens=9, temperature=0.0, logprobs=3))
+    answers = await told(
+        load("plain", logprobs=True), asked("In the", stream=stream, max_tokens=9, temperature=0.0, logprobs=3)
+    )
     scores = [each for answer in answers for each in json.loads(answer.outputs["logprobs"].item())]
     tokens = Tokenizer.from_file(str(folders["plain"] / "tokenizer.json")).encode("In the").ids
     words = words_after(tokens, 9)
@@ -177,6 +179,8 @@ async def test_how_likely_each_token_was(
 async def test_an_engine_that_does_not_tell_it_says_so(load: Callable[..., GenaiBackend]) -> None:
     with pytest.raises(InvalidArgument, match="does not tell log probabilities"):
         await told(load("paged"), asked("In the", logprobs=1))
+    with pytest.raises(ValueError, match="logprobs: the engine of models with PagedAttention does not tell"):
+        load("paged", logprobs=True)
 
 
 @BOTH

@@ -34,6 +34,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         text = {"kind": "chat", "tokenizer": tokenizer, "chat_template": template, "max_tokens": 256}
         path = str(write_model(folder / kind, kind))  # type: ignore[arg-type]
         models[kind] = {"backend": "genai", "path": path, "text": text}
+    models["telling"] = models["plain"] | {"logprobs": True, "text": text | {"logprobs": "logprobs"}}
     models["digits"] = {"backend": "onnx", "path": str(WRITER.parent / "digits")}
     file = folder / "gateway.yaml"
     file.write_text(yaml.safe_dump({"listen": {"http": [{"bind": f"{HOST}:0"}]}, "models": models}))
@@ -106,7 +107,7 @@ def test_a_stream_comes_piece_by_piece_and_ends_with_whoever_leaves(gateway: Gat
 def test_what_the_model_refuses_is_told_in_the_callers_dialect(gateway: Gateway) -> None:
     answer = gateway.post("/v1/completions", {"model": "paged", "prompt": "a", "top_k": -7})
     assert answer.status == 400
-    assert answer.json["error"]["message"] == "top_k is -7, expected a whole number of at least -1"
+    assert answer.json["error"]["message"] == ("Invalid value for 'top_k': expected at least -1, but got -7 instead.")
     answer = gateway.post("/v2/models/paged/generate", {"text_input": "a", "max_tokens": 1000})
     assert (answer.status, "context has room for 256" in answer.json["error"]) == (400, True)
 
@@ -135,3 +136,15 @@ def test_a_process_that_ends_takes_its_texts_along_and_stands_again(gateway: Gat
     )
     assert completed(gateway, "paged", "In the", 9) == expected("In the", 9)
     assert "Traceback" not in gateway.said_itself
+
+
+def test_how_likely_tokens_are(gateway: Gateway) -> None:
+    body = {"model": "telling", "prompt": "In the", "max_tokens": 5, **STEADY}
+    told = gateway.post("/v1/completions", body | {"logprobs": 2}).json["choices"][0]
+    assert told["text"] == expected("In the", 5)
+    assert [len(each) for each in told["logprobs"].values()] == [5, 5, 5, 5]
+    assert "".join(told["logprobs"]["tokens"]).strip() == told["text"].strip()
+    assert gateway.post("/v1/completions", body).json["choices"][0] == told | {"logprobs": None}
+    assert gateway.post("/v1/completions", body | {"model": "plain", "logprobs": 2}).status == 400
+    predicted = gateway.post("/v1/models/telling:predict", {"inputs": {"text_input": ["In the"], "max_tokens": [5]}})
+    assert predicted.json["outputs"]["logprobs"] == [""]

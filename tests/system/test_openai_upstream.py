@@ -124,8 +124,11 @@ def gateway(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     config = {
         "listen": {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]},
         "readiness": "lenient",
+        "rate_limits": [{"names": [name], "tokens_per_minute": 30} for name in ("counted", "also_counted")],
         "models": {
             "big": {"backend": "remote", "upstream": there},
+            "counted": {"backend": "remote", "upstream": there},
+            "also_counted": {"backend": "remote", "upstream": there},
             "away": {"backend": "remote", "upstream": away},
             "talker": {"backend": "remote", "upstream": chat, "text": {"kind": "chat", "messages": "messages"}},
             "vectors": {"backend": "remote", "upstream": vectors, "text": {"kind": "embedding"}},
@@ -311,8 +314,37 @@ def test_vectors_of_it_for_every_dialect(gateway: Gateway, server: Server) -> No
 
 def test_its_models_are_listed_and_found(gateway: Gateway) -> None:
     names = [each["id"] for each in gateway.get("/v1/models").json["data"]]
-    assert names == ["big", "away", "talker", "vectors", "big/model-7b", "any", "translated"]
+    assert names == ["big", "counted", "also_counted", "away", "talker", "vectors", "big/model-7b", "any", "translated"]
     assert gateway.get("/openai/v1/models/big/model-7b").json["id"] == "big/model-7b"
+
+
+def quota_of(answer: Any) -> list[str | None]:
+    return [answer.headers.get(f"x-ratelimit-{what}-tokens") for what in ("limit", "remaining")]
+
+
+def test_a_limit_of_tokens_holds_for_calls_that_pass_unread(gateway: Gateway, server: Server) -> None:
+    server.answer = (200, {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 25, "total_tokens": 45}})
+    first = ask(gateway, b'{"model":"counted","messages":[]}')
+    assert (first.status, quota_of(first)) == (200, ["30", "30"])
+    second = ask(gateway, b'{"model":"counted","messages":[]}')
+    assert second.status == 429
+    assert "too many tokens" in second.json["error"]["message"]
+    assert int(second.headers["Retry-After"]) > 1
+    assert ask(gateway, b'{"model":"big","messages":[]}').status == 200
+    assert gateway.metrics().total("tensorgate_tokens_total", model="counted") == 45
+
+
+def test_a_stream_takes_its_tokens_when_it_ends(gateway: Gateway, server: Server) -> None:
+    connection, _ = opened(gateway, {"model": "also_counted", "messages": [], "stream": True})
+    pen = server.pens.get(timeout=SAYS_WITHIN_S)
+    for _ in range(50):
+        pen.say({"choices": [{"index": 0, "delta": {"content": "word"}}]})
+    reply = connection.getresponse()
+    assert reply.readline().startswith(b"data: ")
+    connection.close()
+    reply.close()
+    wait_until(pen.left.is_set)
+    wait_until(lambda: ask(gateway, b'{"model":"also_counted","messages":[]}').status == 429)
 
 
 def test_calls_are_counted_by_the_models_names_here(gateway: Gateway) -> None:

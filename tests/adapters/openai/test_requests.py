@@ -424,6 +424,7 @@ def test_addresses(method: str, target: str, label: str) -> None:
 
 def test_without_short_paths_there_are_the_long_ones() -> None:
     dialect = KIND.make(OpenAiOptions(short_paths=False))
-    assert set(dialect.paths) == {"/anthropic/v1/messages", "/anthropic/v1/messages/count_tokens"}
+    long = {"messages", "messages/count_tokens", "models"}
+    assert set(dialect.paths) == {f"/anthropic/v1/{name}" for name in long}
     assert dialect.match("POST", "/v1/embeddings").endpoint.method == "unknown"
     assert dialect.match("POST", "/openai/v1/embeddings").endpoint.method == "infer"

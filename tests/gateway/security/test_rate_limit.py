@@ -138,3 +138,22 @@ def test_the_narrowest_limit_says_what_it_leaves() -> None:
     unlimited = call("a")
     limit(clock, concurrent=5).enter(unlimited)
     assert unlimited.quota is None
+
+
+def test_tokens_are_taken_when_it_is_known_how_many() -> None:
+    clock = Clock()
+    few = limit(clock, tokens_per_minute=60)
+    one, other = call("a"), call("a")
+    few.enter(one)
+    few.enter(other)
+    assert other.token_quota == (60, 60, 0.0)
+    for charge in one.charges:
+        charge(90)
+    with pytest.raises(RateLimited, match=r"too many tokens, retry after 30\.000 s"):
+        few.enter(call("a"))
+    assert taken(few, call("b")) == 1
+    clock.now += 40
+    later = call("a")
+    few.enter(later)
+    assert later.token_quota == (60, 10, 50.0)
+    assert later.quota is None
