@@ -41,7 +41,7 @@ from tensorgate.gateway.contract.canonical import (
     OutgoingSpan,
 )
 from tensorgate.gateway.contract.dialect import Endpoint, Follow, QuotaHeaders, Resolve
-from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer
+from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer, TakesPieces
 from tensorgate.gateway.contract.errors import (
     Code,
     ErrorReason,
@@ -117,6 +117,8 @@ TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
 _OK: Final = 200
+_STREAMED: Final = frozenset({"server", "bidi"})
+"""Endpoints whose answers may be many replies."""
 _NEUTRAL: Final = "the model failed; the log of the server says more"
 _UPSTREAM: Final[Mapping[Code, ErrorReason]] = {
     Code.CANCELLED: ErrorReason.CANCELLED,
@@ -363,12 +365,14 @@ class Service:
         """The same by whichever model the route says; the last may be one that is asked by a request of tensors."""
         call, endpoint = outcome.call, outcome.endpoint
 
-        async def ask(view: ModelView) -> None:
+        async def ask(view: ModelView, seen_by: TakesPieces | None) -> None:
+            outcome.seen_by = seen_by
             await self._forward(outcome, view, send, may_refuse=True)
 
-        instead = await resolver.forward(view, ask, lambda: call.has_replied)
+        streams = endpoint.stream in _STREAMED
+        instead = await resolver.forward(view, ask, lambda: call.has_replied, endpoint.read_answer, streams=streams)
         if instead is not None:
-            outcome.forwarded = outcome.meter = None
+            outcome.forwarded = outcome.meter = outcome.seen_by = None
 
             def resolve(ref: ModelRef) -> ModelView:
                 return instead
@@ -390,7 +394,7 @@ class Service:
             call_record.submitted(view)
             outgoing = call_record.upstream(call.raw_target)
         outcome.code = outcome.reply_code = Code.OK
-        streams, whole = endpoint.stream in ("server", "bidi"), outcome.recorded is not None
+        streams, whole = endpoint.stream in _STREAMED, outcome.recorded is not None
         failed = True
         try:
             async with aclosing(forwarder.forward(call, outgoing.headers, streams=streams, whole=whole)) as replies:
@@ -400,8 +404,8 @@ class Service:
                     if may_refuse and not call.has_replied and outcome.code in _CANNOT_NOW:
                         raise _RefusedThere(outcome.code, reply)
                     outcome.call.has_replied = True
-                    if reply.further is not None and (call_record is not None or outcome.meter is not None):
-                        reply = replace(reply, further=_told(reply.further, outcome))
+                    if reply.further is not None and (takers := _takers(outcome)):
+                        reply = replace(reply, further=_told(reply.further, takers))
                     if reply.arriving is None:
                         _measure(outcome, reply)
                         await _done(send(_seen(outcome, reply)))
@@ -882,18 +886,25 @@ def _spend(outcome: CallOutcome, calls: CallSeries, used: tuple[int, int]) -> No
         charge(sum(used))
 
 
-def _told(further: Further, outcome: CallOutcome) -> Further:
+def _takers(outcome: CallOutcome) -> list[Callable[[Buffer], None]]:
+    """Who wants to know of pieces that are passed on."""
+    takers: list[Callable[[Buffer], None]] = []
+    if outcome.call_record is not None:
+        takers.append(outcome.call_record.passed)
+    takers += [taker.take for taker in (outcome.meter, outcome.seen_by) if taker is not None]
+    return takers
+
+
+def _told(further: Further, takers: Sequence[Callable[[Buffer], None]]) -> Further:
     """The same, with those told of what is passed on who want to know."""
-    call_record, meter = outcome.call_record, outcome.meter
 
     def tell(pass_: PassOn) -> None:
         def pass_and_tell(piece: Buffer) -> bool:
-            is_passed = pass_(piece)
-            if is_passed and call_record is not None:
-                call_record.passed(len(piece))
-            if is_passed and meter is not None:
-                meter.take(piece)
-            return is_passed
+            if not pass_(piece):
+                return False
+            for take in takers:
+                take(piece)
+            return True
 
         further(pass_and_tell)
 
@@ -901,11 +912,14 @@ def _told(further: Further, outcome: CallOutcome) -> Further:
 
 
 def _measure(outcome: CallOutcome, reply: Reply) -> None:
-    """Count the tokens of a reply of another server. An error has none."""
-    if outcome.meter is not None and reply.http_status == _OK:
-        body = reply.body
-        for piece in (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body:
-            outcome.meter.take(piece)
+    """Show a reply of another server to those who count its tokens, or compare it. An error has none."""
+    if reply.http_status != _OK:
+        return
+    body = reply.body
+    for taker in (outcome.meter, outcome.seen_by):
+        if taker is not None:
+            for piece in (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body:
+                taker.take(piece)
 
 
 async def _sent_in_pieces(outcome: CallOutcome, reply: Reply, arriving: ArrivingReply, send: Send) -> None:

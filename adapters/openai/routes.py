@@ -52,6 +52,7 @@ from tensorgate.adapters.openai.tei import (
     encode_tei_rerank,
 )
 from tensorgate.adapters.openai.tokenize import decode_detokenize, decode_tokenize, encode_known
+from tensorgate.adapters.openai.told import read_answer
 from tensorgate.adapters.openai.usage import PassingTokens
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
@@ -91,7 +92,7 @@ def endpoints(options: OpenAiOptions) -> Rows:
     def row(paths: tuple[str, ...], label: str, decode: Any, encode: Any, method: str = "POST", **more: Any) -> None:
         more["quota_headers"] = quota_headers
         if "tokens" in more:
-            more["meter"] = PassingTokens
+            more |= {"meter": PassingTokens, "read_answer": read_answer}
         more.setdefault("encode_error", _ERRORS[options.error_form])
         for path in paths if options.short_paths else [each for each in paths if _is_below(each)]:
             rows[path] = method, Endpoint(f"{method} {path}", label, decode, encode, **more)

@@ -102,6 +102,8 @@ class Endpoint:
     tokens: Callable[[Any], tuple[int, int]] | None = None
     """A question that has been answered -> how many tokens of text it brought, and was answered with; None: they are
     not counted."""
+    read_answer: Callable[[bytes], InferResponse] | None = None
+    """What an answer says that another server has given to a call, unread, as tensors. Raises ModelFailed."""
     meter: Callable[[Call], TokenMeter] | None = None
     """Makes what counts the tokens of a call that another server answers, unread."""
     follow: Follow | None = None

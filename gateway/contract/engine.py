@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
-from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.memory import Regions
@@ -31,8 +31,20 @@ Infer: TypeAlias = Callable[[InferRequest, Resolve, OnAnswer | None], Awaitable[
 the last argument; the resolve is for a model that was unloaded meanwhile. Raises GatewayError."""
 
 
-Forward: TypeAlias = Callable[[ModelView], Awaitable[None]]
-"""Has the server behind a model answer the call. Raises GatewayError."""
+ReadAnswer: TypeAlias = Callable[[bytes], InferResponse]
+"""What an answer says that another server has given, all of it. Raises ModelFailed."""
+
+
+class TakesPieces(Protocol):
+    """Who sees an answer of another server pass."""
+
+    def take(self, piece: Buffer) -> None:
+        """The next piece of it, where it is a success."""
+        ...
+
+
+Forward: TypeAlias = Callable[[ModelView, TakesPieces | None], Awaitable[None]]
+"""Has the server behind a model answer the call, and lets somebody see the answer. Raises GatewayError."""
 
 
 class CallResolver(Protocol):
@@ -51,9 +63,18 @@ class CallResolver(Protocol):
         """
         ...
 
-    async def forward(self, view: ModelView, ask: Forward, has_replied: Callable[[], bool]) -> ModelView | None:
+    async def forward(
+        self,
+        view: ModelView,
+        ask: Forward,
+        has_replied: Callable[[], bool],
+        read: ReadAnswer | None = None,
+        *,
+        streams: bool = False,
+    ) -> ModelView | None:
         """Have another server answer the call as the route of this view says -> None; or the model that has to be asked
-        in its place, by a request of tensors, if it cannot. Raises GatewayError.
+        in its place, by a request of tensors, if it cannot. It is mirrored where answers can be read; `streams`: they
+        may come in pieces. Raises GatewayError.
         """
         ...
 

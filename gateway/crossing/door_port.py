@@ -158,7 +158,7 @@ class CallRecorder(Recorder):
     def replied(self, reply: Reply, begun: float = 0.0) -> None:
         """The door sees replies itself."""
 
-    def passed(self, size: int) -> None:
+    def passed(self, piece: Buffer) -> None:
         """It sees what is passed on, too."""
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol
 
 from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call, MustRelay
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
 from tensorgate.gateway.contract.dialect import Resolve
-from tensorgate.gateway.contract.engine import DecodeAgain, Forward, Infer
+from tensorgate.gateway.contract.engine import DecodeAgain, Forward, Infer, ReadAnswer
 from tensorgate.gateway.contract.errors import (
     DeadlineExceeded,
     GatewayError,
@@ -28,6 +29,7 @@ from tensorgate.gateway.contract.errors import (
 )
 from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.routing.mirrored_call import CopiedCall
 from tensorgate.gateway.routing.route import Route, routes_of
 from tensorgate.gateway.security.access import AccessRules
 from tensorgate.gateway.wire.eager_start import in_task
@@ -92,20 +94,33 @@ class Resolution:
         self.why = "fallback"
         return view
 
-    async def forward(self, view: ModelView, ask: Forward, has_replied: Callable[[], bool]) -> ModelView | None:
+    async def forward(
+        self,
+        view: ModelView,
+        ask: Forward,
+        has_replied: Callable[[], bool],
+        read: ReadAnswer | None = None,
+        *,
+        streams: bool = False,
+    ) -> ModelView | None:
         """See CallResolver."""
         route: Route = view.route  # type: ignore[assignment]  # it was found by one of ours
         route.enter()
         try:
             while True:
                 route.count(view, self.why)
+                copy = None
+                if route.mirror is not None and read is not None:
+                    copied = CopiedCall(self.call, read, self.ref.name, streams)
+                    copy = route.mirror.copy_call(copied, view, partial(self._router.target, call=self.call))
                 try:
-                    if not route.timeout_s:
-                        await ask(view)
-                    else:
-                        await in_task()
-                        async with asyncio.timeout(route.timeout_s):
-                            await ask(view)
+                    with copy or nullcontext():
+                        if not route.timeout_s:
+                            await ask(view, copy)
+                        else:
+                            await in_task()
+                            async with asyncio.timeout(route.timeout_s):
+                                await ask(view, copy)
                 except TimeoutError:
                     raise DeadlineExceeded(view.name) from None
                 except GatewayError as error:
@@ -278,9 +293,11 @@ class Router:
             return self._by_route(route, ref, resolution)
         return self._public(ref.name, self._version(ref.name, ref))
 
-    def target(self, target: RouteTarget) -> ModelView:
-        """The version of a route's target, under the model's own name. Raises ModelNotFound, LabelNotFound."""
-        return self._version(target.model, ModelRef(target.model, target.version, target.label)).view
+    def target(self, target: RouteTarget, call: Call | None = None) -> ModelView:
+        """The version of a route's target, under the model's own name; one that is known only as what answers such a
+        `call`, too. Raises ModelNotFound, LabelNotFound, Unsupported.
+        """
+        return self._version(target.model, ModelRef(target.model, target.version, target.label), call).view
 
     def fallback(
         self, route: Route, ref: ModelRef, tried: list[ModelView], call: Call | None = None

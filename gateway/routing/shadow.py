@@ -18,13 +18,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tensorgate.gateway.config import Mirror, RouteTarget
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument, ModelDecoupled, NotOneAnswer
 from tensorgate.gateway.contract.metrics import ShadowCounts
 from tensorgate.gateway.contract.tensor import Array, bytes_of
+from tensorgate.gateway.routing.mirrored_call import CopiedCall, MirroredCall, Target
 from tensorgate.gateway.routing.response_diff import TensorDiff, Tolerance, compare
 from tensorgate.gateway.routing.shadow_samples import DiffSampleFile, ModelOutcome, diff_sample
 from tensorgate.gateway.telemetry.histogram import Histogram
@@ -49,8 +50,6 @@ _NO_JUDGEMENT: Final = frozenset(
 )
 """Errors that do not depend on the request: there is nothing to compare."""
 
-Target = Callable[[RouteTarget], ModelView]
-"""Raises ModelNotFound, LabelNotFound."""
 Outcome = InferResponse | GatewayError
 
 
@@ -60,13 +59,14 @@ class MirroredRequest:
     example because the caller has left.
     """
 
-    __slots__ = ("_answer", "_shadow", "_target", "nbytes", "request", "seconds")
+    __slots__ = ("_answer", "_request", "_shadow", "_target", "id", "inputs", "nbytes", "seconds", "view")
 
     def __init__(self, shadow: Shadow, request: InferRequest, target: Target, nbytes: int) -> None:
         self._shadow = shadow
         self._target = target
         self._answer: InferResponse | None = None
-        self.request = request
+        self._request = request
+        self.id, self.view, self.inputs = request.id, request.view, request.inputs
         self.nbytes = nbytes
         self.seconds = 0.0
 
@@ -82,13 +82,20 @@ class MirroredRequest:
         if isinstance(outcome, InferResponse) or (
             isinstance(outcome, GatewayError) and outcome.code not in _NO_JUDGEMENT
         ):
-            self._shadow.send(self, ModelOutcome(self.request.view, outcome, self.seconds))
+            self._shadow.send(self, ModelOutcome(self.view, outcome, self.seconds))
         else:
             self._shadow.release(self)
 
     def target(self, chosen: RouteTarget) -> ModelView:
         """The version of a target. Raises ModelNotFound, LabelNotFound."""
         return self._target(chosen)
+
+    async def answer(self, view: ModelView, seconds: float) -> InferResponse:
+        """The shadow's one response. Raises GatewayError."""
+        return await _answer(_bound(self._request, view, seconds))
+
+
+Copy: TypeAlias = MirroredRequest | MirroredCall
 
 
 class Shadow:
@@ -109,7 +116,7 @@ class Shadow:
         self._pick = pick
         self._tolerance = Tolerance(config.rtol, config.atol)
         self._ignored = frozenset(config.ignore)
-        self._waiting: deque[tuple[MirroredRequest, ModelOutcome]] = deque()
+        self._waiting: deque[tuple[Copy, ModelOutcome]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(1, "shadow")
         self._samples = DiffSampleFile(config.samples) if config.samples else None
@@ -141,7 +148,26 @@ class Shadow:
         )
         return MirroredRequest(self, kept, target, nbytes + _COPY_BYTES)
 
-    def send(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
+    def copy_call(self, copied: CopiedCall, view: ModelView, target: Target) -> MirroredCall | None:
+        """Copy a call that is about to be passed on, unread; None if it is not mirrored."""
+        if random.random() >= self._config.share:  # noqa: S311 - it chooses what is looked at twice
+            return None
+        nbytes = len(copied.call.body) + _COPY_BYTES
+        if not self.has_room(nbytes):
+            self.drop()
+            return None
+        self.held_bytes += nbytes
+        return MirroredCall(self, copied, view, target, nbytes)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so much more may be kept."""
+        return self.held_bytes + nbytes <= self._config.max_queued_bytes
+
+    def drop(self) -> None:
+        """Count a copy that is not compared, for want of room."""
+        self.results[DROPPED] += 1
+
+    def send(self, copy: Copy, primary: ModelOutcome) -> None:
         """Send a copy, after the caller has its response."""
         outcome = primary.outcome
         nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
@@ -154,7 +180,7 @@ class Shadow:
         self._waiting.append((copy, primary))
         self._start_waiting()
 
-    def release(self, copy: MirroredRequest) -> None:
+    def release(self, copy: Copy) -> None:
         """Release the memory of a copy."""
         self.held_bytes -= copy.nbytes
         copy.nbytes = 0
@@ -172,7 +198,7 @@ class Shadow:
         if not task.cancelled():
             self._start_waiting()
 
-    async def _run(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
+    async def _run(self, copy: Copy, primary: ModelOutcome) -> None:
         try:
             await self._compare(copy, primary)
         except Exception:
@@ -181,7 +207,7 @@ class Shadow:
         finally:
             self.release(copy)
 
-    async def _compare(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
+    async def _compare(self, copy: Copy, primary: ModelOutcome) -> None:
         shadow = await self._run_shadow(copy)
         if shadow is None:
             return
@@ -192,24 +218,24 @@ class Shadow:
         if primary.seconds:
             self.seconds["primary"].observe(primary.seconds)
         if result != EQUAL and self._samples is not None and self._samples.has_room():
-            about = {"route": self._route, "id": copy.request.id, "result": result}
-            inputs = copy.request.inputs if self._samples.inputs else None
+            about = {"route": self._route, "id": copy.id, "result": result}
+            inputs = copy.inputs if self._samples.inputs else None
             await self._in_thread(self._samples.write, diff_sample, about, primary, shadow, found, inputs)
 
-    async def _run_shadow(self, copy: MirroredRequest) -> ModelOutcome | None:
+    async def _run_shadow(self, copy: Copy) -> ModelOutcome | None:
         """The shadow's outcome. None if the shadow's model answered the caller too, as a fallback: nothing to
         compare.
         """
         # S311: it shares traffic and guards nothing.
         chosen = self._pick(random.random())  # noqa: S311
         begun = time.perf_counter()
-        view = copy.request.view
+        view = copy.view
         outcome: Outcome
         try:
             view = copy.target(chosen)
-            if view.handle is copy.request.view.handle:
+            if view.handle is copy.view.handle:
                 return None
-            outcome = await _answer(_bound(copy.request, view, self._config.timeout_ms / 1000))
+            outcome = await copy.answer(view, self._config.timeout_ms / 1000)
         except GatewayError as error:
             outcome = error
         return ModelOutcome(view, outcome, time.perf_counter() - begun)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Endpoint, TokenMeter
+from tensorgate.gateway.contract.engine import TakesPieces
 from tensorgate.gateway.contract.errors import Code, ErrorReason
 from tensorgate.gateway.telemetry.call_record import CallRecord
 
@@ -61,5 +62,7 @@ class CallOutcome:
     """When the model had given its last answer, in seconds of time.perf_counter()."""
     meter: TokenMeter | None = None
     """Counts the tokens of a call that another server answers."""
+    seen_by: TakesPieces | None = None
+    """Who sees the answer of another server pass, beside the meter."""
     recorded: Any = None
     """What is kept of a call that is recorded: see recording.recorder.CallRecording."""

@@ -85,9 +85,9 @@ class CallRecord:
         self.grpc_code = reply.grpc_code
         self.sent += len(body) if type(body) is bytes else _size(body)
 
-    def passed(self, size: int) -> None:
-        """A piece of so many bytes was sent behind the last reply."""
-        self.sent += size
+    def passed(self, piece: Buffer) -> None:
+        """A piece was sent behind the last reply."""
+        self.sent += len(piece)
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced. Of several requests in a call, rows add up, and the longest times count."""

@@ -43,6 +43,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.pens: queue.Queue[Pen] = queue.Queue()
+        self.shadow_answer: tuple[int, Any] | None = None
         self.answer: tuple[int, Any] = (200, {"id": "x", "object": "chat.completion", "choices": []})
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -66,7 +67,8 @@ class Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.asked.append((self.command, self.path, headers, body))
         if not json.loads(body).get("stream"):
-            self._send(*self.server.answer)
+            is_shadow = "x-shadow" in headers and self.server.shadow_answer is not None
+            self._send(*(self.server.shadow_answer if is_shadow else self.server.answer))
             return
         pen = Pen()
         self.server.pens.put(pen)
@@ -129,6 +131,7 @@ def gateway(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "big": {"backend": "remote", "upstream": there},
             "counted": {"backend": "remote", "upstream": there},
             "also_counted": {"backend": "remote", "upstream": there},
+            "other": {"backend": "remote", "upstream": there | {"headers": {"x-shadow": "yes"}}},
             "away": {"backend": "remote", "upstream": away},
             "talker": {"backend": "remote", "upstream": chat, "text": {"kind": "chat", "messages": "messages"}},
             "vectors": {"backend": "remote", "upstream": vectors, "text": {"kind": "embedding"}},
@@ -136,6 +139,10 @@ def gateway(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "upstreams": {"all": {"dialect": "openai", "address": server.address}},
         "routes": {
             "any": {"targets": [{"model": "away"}], "fallback": [{"model": "big"}]},
+            "compared": {
+                "targets": [{"model": "big"}],
+                "mirror": {"to": [{"model": "other"}], "share": 1.0, "samples": {"file": "diffs.jsonl"}},
+            },
             "translated": {"targets": [{"model": "away"}], "fallback": [{"model": "talker"}]},
         },
     }
@@ -314,8 +321,61 @@ def test_vectors_of_it_for_every_dialect(gateway: Gateway, server: Server) -> No
 
 def test_its_models_are_listed_and_found(gateway: Gateway) -> None:
     names = [each["id"] for each in gateway.get("/v1/models").json["data"]]
-    assert names == ["big", "counted", "also_counted", "away", "talker", "vectors", "big/model-7b", "any", "translated"]
+    assert names == [
+        "big",
+        "counted",
+        "also_counted",
+        "other",
+        "away",
+        "talker",
+        "vectors",
+        "big/model-7b",
+        "any",
+        "compared",
+        "translated",
+    ]
     assert gateway.get("/openai/v1/models/big/model-7b").json["id"] == "big/model-7b"
+
+
+def shadowed(gateway: Gateway, result: str) -> float:
+    return gateway.metrics().total("tensorgate_shadow_requests_total", route="compared", result=result)
+
+
+def test_a_mirror_gets_calls_that_pass_unread_and_compares_what_is_said(gateway: Gateway, server: Server) -> None:
+    """The copy goes to the other server's address as the call went to the first, and texts are compared."""
+
+    def chat(text: str) -> tuple[int, Any]:
+        return 200, {"id": text, "choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}
+
+    server.answer, server.asked = chat("the same"), []
+    body = b'{"model":"compared","messages":[{"role":"user","content":"x"}],"own":1.50}'
+    assert ask(gateway, body).json["id"] == "the same"
+    wait_until(lambda: shadowed(gateway, "equal") == 1)
+    first, second = server.asked
+    assert first[3] == second[3] == body.replace(b"compared", b"big/model-7b")
+    assert "x-shadow" not in first[2]
+    assert second[2]["x-shadow"] == "yes"
+    server.shadow_answer = chat("another")
+    assert ask(gateway, body).json["id"] == "the same"
+    wait_until(lambda: shadowed(gateway, "different") == 1)
+    server.shadow_answer = 500, {"error": {"message": "no"}}
+    assert ask(gateway, body).status == 200
+    wait_until(lambda: shadowed(gateway, "error") == 1)
+    server.shadow_answer = None
+
+
+def test_a_mirrored_stream_is_compared_when_it_has_ended(gateway: Gateway, server: Server) -> None:
+    connection, _ = opened(gateway, {"model": "compared", "messages": [], "stream": True})
+    before = shadowed(gateway, "equal")
+    for pieces in (["one ", "two"], ["one", " t", "wo"]):
+        pen = server.pens.get(timeout=SAYS_WITHIN_S)
+        for piece in pieces:
+            pen.say({"choices": [{"index": 0, "delta": {"content": piece}}]})
+        pen.pieces.put(ENDED)
+        if connection.sock is not None:
+            assert connection.getresponse().read().count(b"data:") == 2
+            connection.close()
+    wait_until(lambda: shadowed(gateway, "equal") == before + 1)
 
 
 def quota_of(answer: Any) -> list[str | None]:
@@ -340,7 +400,8 @@ def test_a_stream_takes_its_tokens_when_it_ends(gateway: Gateway, server: Server
     for _ in range(50):
         pen.say({"choices": [{"index": 0, "delta": {"content": "word"}}]})
     reply = connection.getresponse()
-    assert reply.readline().startswith(b"data: ")
+    lines = [reply.readline() for _ in range(90)]
+    assert sum(line.startswith(b"data: ") for line in lines) == 45
     connection.close()
     reply.close()
     wait_until(pen.left.is_set)
