@@ -303,6 +303,7 @@ class App:
         self.overview.grpc_port = self._grpc_port
         self.overview.labels = lambda: self.repository.snapshot.labels
         self.overview.routes = lambda: [route.listed() for route in self.router.routes.values()]
+        self.overview.tokens = self.metrics.tokens
         if self.observer is not None and self.observer.usage is not None:
             self.overview.callers = self.observer.usage.callers
         self._loop: asyncio.AbstractEventLoop

@@ -33,6 +33,7 @@ from tensorgate.gateway.contract.questions import (
     UnregisterRegion,
     VersionStatus,
 )
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.meters import model_counts
@@ -166,8 +167,10 @@ class LocalEngine:
         now = (model.view, model.is_ready(), model.queued, model.running, counters.rows, counters.runs)
         if detailed is not None and model.name not in detailed:
             return ModelActivity(*now)
-        batches = self._repository.deps.meters.batches(model.name, model.version)
-        return ModelActivity(*now, model.computation.traffic()._asdict(), batches)
+        meters = self._repository.deps.meters
+        batches = meters.batches(model.name, model.version)
+        streams = meters.streams(model.name, model.version) if model.view.decoupled else NOTHING
+        return ModelActivity(*now, model.computation.traffic()._asdict(), batches, streams, model.queued_tokens)
 
     def _gathered_statistics(
         self, question: ModelStatistics

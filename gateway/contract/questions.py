@@ -180,6 +180,10 @@ class ModelActivity:
     """What was copied between host and device so far: copies_in, bytes_in, copies_out, bytes_out, batches."""
     batches: Distribution | None = None
     """Rows of the batches that ran. None, as no traffic: no details were wanted."""
+    streams: Mapping[str, Distribution] = NOTHING
+    """Of a decoupled model: first_answer and next_answer, in seconds."""
+    queued_tokens: int | None = None
+    """Tokens of the requests that wait. None: nobody counts them."""
 
 
 @dataclass(frozen=True, slots=True)

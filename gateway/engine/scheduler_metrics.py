@@ -111,19 +111,18 @@ class SchedulerMetrics:
             for pending in members:
                 self.tracer.note(pending.request, pending.submitted, started, compute, now)
 
-    def answered(self, batch: Batch, answer: InferResponse, timings: Timings) -> None:
+    def answered(self, batch: Batch, answer: InferResponse, timings: Timings, given: float) -> None:
         """A decoupled model has given an answer, which is perhaps not its last; hands it on."""
         self._observe(timings)
         compute = compute_of(timings)
         batch.compute = _sum(batch.compute, compute)
         (pending,) = batch.members
         if answer.outputs:
-            now = time.monotonic()
             if batch.answered:
-                self.observe("next_answer", now - batch.answered)
+                self.observe("next_answer", given - batch.answered)
             else:
-                self.observe("first_answer", now - pending.submitted)
-            batch.answered = now
+                self.observe("first_answer", given - pending.submitted)
+            batch.answered = given
         if not pending.finished:
             self.counters.answered(batch.answers, compute, empty=not answer.outputs)
             batch.answers += 1

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LOOKS_EVERY_S: Final = 1e-3
 
 
-def _deliver(batch: Batch, answer: InferResponse, timings: Timings) -> None:
+def _deliver(batch: Batch, answer: InferResponse, timings: Timings, given: float) -> None:
     batch.members[0].deliver(answer)
 
 
@@ -46,8 +46,9 @@ class Batch:
     started: float = 0.0
     busy: float = 0.0
     """Processor seconds of the thread that ran the batch."""
-    on_answer: Callable[[Batch, InferResponse, Timings], None] = _deliver
-    """on_answer(batch, answer, timings) takes every answer of a decoupled model on the loop, with what it took."""
+    on_answer: Callable[[Batch, InferResponse, Timings, float], None] = _deliver
+    """on_answer(batch, answer, timings, given) takes every answer of a decoupled model on the loop, with what it took,
+    and when the model gave it, in seconds of time.monotonic()."""
     answers: int = 0
     """How many answers a decoupled model has given."""
     answered: float = 0.0
@@ -225,13 +226,13 @@ class _Handover:
     def __init__(self, loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
         self._loop = loop
         self._batch = batch
-        self._given: deque[tuple[InferResponse, Timings]] = deque()
+        self._given: deque[tuple[InferResponse, Timings, float]] = deque()
         self._is_awake = False
         """The loop looks, or has been told to."""
 
     def give(self, response: InferResponse, timings: Timings) -> None:
         """In the model's thread."""
-        self._given.append((response, timings))
+        self._given.append((response, timings, time.monotonic()))
         if not self._is_awake or len(self._given) == STREAM_WINDOW // 2:
             self._is_awake = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
@@ -362,6 +363,6 @@ class Worker:
                         raise response
                     if not await pending.await_room():
                         break
-                    batch.on_answer(batch, response, batch.take_timings())
+                    batch.on_answer(batch, response, batch.take_timings(), time.monotonic())
         except BaseException as error:
             batch.outcomes = [public_error(error, pending.request)]

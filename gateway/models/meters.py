@@ -91,6 +91,11 @@ class Meters:
         """Rows of the batches of one version."""
         return self._meters[model, str(version)].batches.histogram.distribution()
 
+    def streams(self, model: str, version: int) -> Mapping[str, Distribution]:
+        """What the streams of one version were like."""
+        stages = self._meters[model, str(version)].stages
+        return {name: stages[name].histogram.distribution() for name in STREAMS}
+
     def distributions(self) -> Mapping[tuple[str, str], VersionDistributions]:
         """(model, version) -> the histograms of each version. In any thread."""
         return {key: meter.distributions() for key, meter in list(self._meters.items())}

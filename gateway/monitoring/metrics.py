@@ -376,13 +376,18 @@ class MetricsCollector:
             {key: {**series.exemplars} for key, series in list(self._requests.items()) if series.exemplars},
         )
 
-    def _token_families(self) -> Iterator[AnyFamily]:
-        """Of texts, by version, once there are any."""
+    def tokens(self) -> Mapping[ModelKey, Sequence[int]]:
+        """Those of texts that came and went, by version, once there are any. In any thread."""
         found: dict[ModelKey, list[int]] = {}
         for (_, _, model, version, _), series in list(self._requests.items()):
             if model and any(series.tokens):
                 counts = found.setdefault((model, version), [0, 0])
                 counts[:] = [count + more for count, more in zip(counts, series.tokens, strict=True)]
+        return found
+
+    def _token_families(self) -> Iterator[AnyFamily]:
+        """Of texts, by version, once there are any."""
+        found = self.tokens()
         if found:
             yield counter(
                 "tensorgate_tokens",

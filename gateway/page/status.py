@@ -137,6 +137,8 @@ class Status:
         """Processes that accept connections: {slot, up, since_s, connections, restarts}."""
         self.listeners: Callable[[], Sequence[Mapping[str, Any]]] = tuple
         """Ports: {name, transport, connections, running}."""
+        self.tokens: Callable[[], Mapping[tuple[str, str], Sequence[int]]] = dict
+        """(model, version) -> tokens of texts that came, and went."""
         self.callers: Callable[[], Sequence[Mapping[str, Any]]] = tuple
         """Who called: {caller, calls, failed, rows, compute_s}, most calls first."""
         self.routes: Callable[[], Sequence[Mapping[str, Any]]] = tuple
@@ -173,7 +175,7 @@ class Status:
             "load": _together(each for each in activities if chosen in (None, each.view.name)),
             "calls": calls,
             "found": {"calls": found, "models": sum(query.wants(name) for name in {each.name for each in known})},
-            "models": [_load(each) for each in activities if _is_wanted(each, query)][: query.rows],
+            "models": self._loads(activities, query),
             "errors": [self._error(each) for each in self._wanted_errors(query)],
             "stamp": _stamp(known, activities, self.labels()),
         }
@@ -228,6 +230,11 @@ class Status:
             "failed": [_short(value / span.step) for value in points[:, 1].tolist()],
             **{name: [_short(value) for value in points[:, at].tolist()] for at, name in enumerate(COLUMNS) if at >= 2},
         }
+
+    def _loads(self, activities: Iterable[ModelActivity], query: PageQuery) -> list[dict[str, Any]]:
+        tokens = self.tokens()
+        wanted = [each for each in activities if _is_wanted(each, query)][: query.rows]
+        return [_load(each, tokens.get((each.view.name, str(each.view.version)))) for each in wanted]
 
     def _table(self, query: PageQuery) -> tuple[list[dict[str, Any]], int]:
         """Rows of streams, and how many there are of those that match."""
@@ -414,9 +421,9 @@ def _has_worked(activity: ModelActivity) -> bool:
     return bool(activity.queued or activity.running or activity.runs)
 
 
-def _load(activity: ModelActivity) -> dict[str, Any]:
+def _load(activity: ModelActivity, tokens: Sequence[int] | None) -> dict[str, Any]:
     view, batches = activity.view, activity.batches
-    return {
+    found = {
         "name": view.name,
         "version": view.version,
         "queued": activity.queued,
@@ -427,6 +434,14 @@ def _load(activity: ModelActivity) -> dict[str, Any]:
         "max_batch_size": view.max_batch_size,
         "traffic": activity.traffic,
     }
+    if tokens is not None:
+        found["tokens"] = tokens
+    if activity.queued_tokens is not None:
+        found["queued_tokens"] = activity.queued_tokens
+    for name, seconds in activity.streams.items():
+        if count := sum(seconds.counts):
+            found[name] = seconds.sum / count
+    return found
 
 
 def _fill(batches: Distribution) -> list[list[float]]:

@@ -39,6 +39,18 @@ def test_the_page_and_what_it_reads(demo: Gateway) -> None:
     assert (series["label"], len(series["data"])) == ("trend", 174)
 
 
+def test_a_model_of_texts_tells_what_they_cost(demo: Gateway) -> None:
+    body = {"model": "writer", "prompt": "In the beginning", "max_tokens": 5, "temperature": 0, "stream": True}
+    assert demo.post("/openai/v1/completions", body).body.endswith(b"data: [DONE]\n\n")
+
+    def writer() -> dict[str, Any]:
+        models: list[dict[str, Any]] = demo.get("/overview.json?models=writer").json["models"]
+        return models[0] if models else {}
+
+    wait_until(lambda: sum(writer().get("tokens", ())) >= 11)
+    assert writer()["first_answer"] > writer()["next_answer"] > 0
+
+
 def test_the_page_is_for_everybody_and_what_it_shows_for_administrators(serve: Serve) -> None:
     digests = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("root", "alice")}
     gateway = serve(demo_config(auth={"keys": digests, "admins": ["root"]}))

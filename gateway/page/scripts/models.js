@@ -63,6 +63,11 @@ function showLoad() {
     const sum = key => loads.reduce((total, model) => total + model[key], 0);
     if (!loads.length) { place.replaceChildren(); continue; }
     const text = `${sum("queued")} waiting, ${sum("running")} running` + (sum("batches") ? `, ${short(sum("rows") / sum("batches"))} rows a batch ` : " ");
+    const counted = loads.filter(model => model.tokens), total = at => counted.reduce((all, model) => all + model.tokens[at], 0);
+    const waiting = loads.some(model => "queued_tokens" in model) ? `, ${short(loads.reduce((all, model) => all + (model.queued_tokens || 0), 0))} tokens waiting ` : "";
+    const spent = counted.length ? `, ${short(total(0))} tokens in, ${short(total(1))} out ` : "";
+    const told = loads.find(model => "first_answer" in model);
+    const streamed = told ? `, first answer after ${short(1e3 * told.first_answer)} ms` + ("next_answer" in told ? `, the next after ${short(1e3 * told.next_answer)} ms ` : " ") : "";
     const crossed = key => loads.reduce((total, model) => total + model.traffic[key], 0);
     const copied = crossed("batches") ? `, to and from the device ${short((crossed("copies_in") + crossed("copies_out")) / crossed("batches"))} copies and ${bytes((crossed("bytes_in") + crossed("bytes_out")) / crossed("batches"))} a batch ` : "";
     const fill = loads.flatMap(model => model.fill), most = Math.max(...fill.map(([, count]) => count), 1);
@@ -71,6 +76,6 @@ function showLoad() {
       bar.style.height = `${Math.max(1, 20 * count / most)}px`;
       return bar;
     }));
-    place.replaceChildren(text, copied, bars);
+    place.replaceChildren(text, waiting, spent, streamed, copied, bars);
   }
 }

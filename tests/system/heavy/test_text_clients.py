@@ -1,4 +1,4 @@
-"""LangChain, LlamaIndex and LiteLLM against a running gateway, in the environment .venv-text."""
+"""LangChain, LlamaIndex, LiteLLM and Gradio against a running gateway, in the environment .venv-text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Frameworks that speak OpenAI's protocol by packages of their own: LangChain, LlamaIndex, LiteLLM."""
+"""Frameworks that speak OpenAI's protocol by packages of their own: LangChain, LlamaIndex, LiteLLM; and Gradio's page
+for chats.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import math
 from typing import Any
 
 import checks
+import gradio
 import litellm
+from gradio_client import Client
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
@@ -119,6 +123,19 @@ def check_litellm_errors(address: str) -> None:
         lambda: litellm.completion("openai/nobody", messages=CHAT, api_base=base(address), api_key=KEY),
     )
     assert "does not exist" in str(error)
+
+
+def check_a_page_for_chats(address: str) -> None:
+    """Pointed at the gateway by its address alone; a person's words go by the page's own server."""
+    page = gradio.load_chat(f"{base(address)}/", model="writer", token=KEY, streaming=True)
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
+    try:
+        said = Client(url, verbose=False).submit({"text": PROMPT, "files": []}, api_name="/open_api_stream")
+        told: Any = said.result(timeout=60)
+        assert len(told) > len(FIRST_SIX)
+        assert len(said.outputs()) > 30, "the page shows it as it comes"
+    finally:
+        page.close()
 
 
 if __name__ == "__main__":
