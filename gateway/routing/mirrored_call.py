@@ -4,8 +4,9 @@ once all of it is there. The mirror's server gets the same call, and its answer 
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
@@ -19,6 +20,7 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.routing.shadow_samples import ModelOutcome
 
 _OK: Final = 200
+_LARGE_BYTES: Final = 32 << 10
 
 Target: TypeAlias = Callable[[RouteTarget], ModelView]
 """Raises ModelNotFound, LabelNotFound."""
@@ -27,13 +29,13 @@ Target: TypeAlias = Callable[[RouteTarget], ModelView]
 class CopyKeeper(Protocol):
     """Who keeps copies, within bounds: see shadow.Shadow."""
 
-    def has_room(self, nbytes: int) -> bool: ...
+    def hold(self, copy: MirroredCall, nbytes: int) -> bool: ...
 
     def drop(self) -> None: ...
 
     def release(self, copy: MirroredCall) -> None: ...
 
-    def send(self, copy: MirroredCall, primary: ModelOutcome) -> None: ...
+    def send(self, copy: MirroredCall) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +53,57 @@ class CopiedCall:
 class MirroredCall:
     """See shadow.MirroredRequest, which it stands beside. A context manager around the original."""
 
-    __slots__ = ("_begun", "_copied", "_parts", "_shadow", "_size", "_target", "inputs", "nbytes", "view")
+    __slots__ = ("_copied", "_is_whole", "_parts", "_seconds", "_shadow", "_target", "inputs", "nbytes", "view")
 
     id = ""
 
-    def __init__(self, shadow: CopyKeeper, copied: CopiedCall, view: ModelView, target: Target, nbytes: int) -> None:
+    def __init__(self, shadow: CopyKeeper, copied: CopiedCall, view: ModelView, target: Target) -> None:
         self._shadow = shadow
         self._copied = copied
         self._target = target
         self._parts: list[bytes] = []
-        self._size = 0
-        self._begun = time.perf_counter()
+        self._is_whole = True
+        """There was room for all that the caller was answered."""
+        self._seconds = -time.perf_counter()
         self.view = view
-        self.nbytes = nbytes
+        self.nbytes = 0
         self.inputs = None
 
     def take(self, piece: Buffer) -> None:
         """A piece of the caller's answer. One that is too large for what may wait is not compared."""
-        self._size += len(piece)
-        if self._shadow.has_room(self._size):
+        if self._is_whole and self._shadow.hold(self, len(piece)):
             self._parts.append(bytes(piece))
+        else:
+            self._is_whole = False
+            self._parts.clear()
 
     def __enter__(self) -> MirroredCall:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        body = b"".join(self._parts)
-        self._parts.clear()
-        if error is not None or not body or len(body) != self._size:
-            self._shadow.release(self)
-            if error is None and self._size:
-                self._shadow.drop()
+        self._seconds += time.perf_counter()
+        if error is None and self._is_whole and self._parts:
+            self._shadow.send(self)
             return
+        if not self._is_whole:
+            self._shadow.drop()
+        self._shadow.release(self)
+
+    async def primary(self) -> ModelOutcome:
+        """What the caller was answered."""
         outcome: InferResponse | GatewayError
         try:
-            outcome = self._copied.read(body)
+            outcome = await self._read(self._parts)
         except GatewayError as failed:
             outcome = failed
-        self._shadow.send(self, ModelOutcome(self.view, outcome, time.perf_counter() - self._begun))
+        return ModelOutcome(self.view, outcome, self._seconds)
+
+    async def _read(self, parts: Sequence[bytes]) -> InferResponse:
+        """What is long is read in a thread. Raises ModelFailed."""
+        body = b"".join(parts)
+        if len(body) <= _LARGE_BYTES:
+            return self._copied.read(body)
+        return await asyncio.to_thread(self._copied.read, body)
 
     def target(self, chosen: RouteTarget) -> ModelView:
         """The version of a target. Raises ModelNotFound, LabelNotFound."""
@@ -100,15 +115,14 @@ class MirroredCall:
         forwarder = view.forwarder
         if forwarder is None or not forwarder.takes(call, self._copied.name):
             raise Unavailable(f"calls to '{view.name}' are not passed on as they are")
-        parts, size = [], 0
+        parts = []
         async with aclosing(forwarder.forward(call, NOTHING, streams=self._copied.streams, whole=True)) as replies:
             async for reply in replies:
                 body = reply.body
                 data = bytes(body) if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)
-                size += len(data)
                 if reply.http_status != _OK:
                     raise Unavailable(f"'{view.name}' answered {reply.http_status}: {data[:200]!r}")
-                if not self._shadow.has_room(size):
+                if not self._shadow.hold(self, len(data)):
                     raise ModelFailed(f"the answer of '{view.name}' is too large to be compared")
                 parts.append(data)
-        return self._copied.read(b"".join(parts))
+        return await self._read(parts)

@@ -59,7 +59,7 @@ class MirroredRequest:
     example because the caller has left.
     """
 
-    __slots__ = ("_answer", "_request", "_shadow", "_target", "id", "inputs", "nbytes", "seconds", "view")
+    __slots__ = ("_answer", "_primary", "_request", "_shadow", "_target", "id", "inputs", "nbytes", "seconds", "view")
 
     def __init__(self, shadow: Shadow, request: InferRequest, target: Target, nbytes: int) -> None:
         self._shadow = shadow
@@ -69,6 +69,7 @@ class MirroredRequest:
         self.id, self.view, self.inputs = request.id, request.view, request.inputs
         self.nbytes = nbytes
         self.seconds = 0.0
+        self._primary: ModelOutcome
 
     def on_answer(self, answer: InferResponse) -> None:
         """Keep the response that the caller gets."""
@@ -82,9 +83,17 @@ class MirroredRequest:
         if isinstance(outcome, InferResponse) or (
             isinstance(outcome, GatewayError) and outcome.code not in _NO_JUDGEMENT
         ):
-            self._shadow.send(self, ModelOutcome(self.view, outcome, self.seconds))
-        else:
-            self._shadow.release(self)
+            nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
+            if nbytes is not None and self._shadow.hold(self, nbytes):
+                self._primary = ModelOutcome(self.view, outcome, self.seconds)
+                self._shadow.send(self)
+                return
+            self._shadow.drop()
+        self._shadow.release(self)
+
+    async def primary(self) -> ModelOutcome:
+        """What the caller was answered."""
+        return self._primary
 
     def target(self, chosen: RouteTarget) -> ModelView:
         """The version of a target. Raises ModelNotFound, LabelNotFound."""
@@ -116,7 +125,7 @@ class Shadow:
         self._pick = pick
         self._tolerance = Tolerance(config.rtol, config.atol)
         self._ignored = frozenset(config.ignore)
-        self._waiting: deque[tuple[Copy, ModelOutcome]] = deque()
+        self._waiting: deque[Copy] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(1, "shadow")
         self._samples = DiffSampleFile(config.samples) if config.samples else None
@@ -153,31 +162,27 @@ class Shadow:
         if random.random() >= self._config.share:  # noqa: S311 - it chooses what is looked at twice
             return None
         nbytes = len(copied.call.body) + _COPY_BYTES
-        if not self.has_room(nbytes):
+        copy = MirroredCall(self, copied, view, target)
+        if not self.hold(copy, nbytes):
             self.drop()
             return None
-        self.held_bytes += nbytes
-        return MirroredCall(self, copied, view, target, nbytes)
+        return copy
 
-    def has_room(self, nbytes: int) -> bool:
-        """Whether so much more may be kept."""
-        return self.held_bytes + nbytes <= self._config.max_queued_bytes
+    def hold(self, copy: Copy, nbytes: int) -> bool:
+        """Keep so much more for a copy; False if there is no room for it."""
+        if self.held_bytes + nbytes > self._config.max_queued_bytes:
+            return False
+        self.held_bytes += nbytes
+        copy.nbytes += nbytes
+        return True
 
     def drop(self) -> None:
         """Count a copy that is not compared, for want of room."""
         self.results[DROPPED] += 1
 
-    def send(self, copy: Copy, primary: ModelOutcome) -> None:
-        """Send a copy, after the caller has its response."""
-        outcome = primary.outcome
-        nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
-        if nbytes is None or self.held_bytes + nbytes > self._config.max_queued_bytes:
-            self.results[DROPPED] += 1
-            self.release(copy)
-            return
-        self.held_bytes += nbytes
-        copy.nbytes += nbytes
-        self._waiting.append((copy, primary))
+    def send(self, copy: Copy) -> None:
+        """Send a copy, after the caller has its response, both of which it holds."""
+        self._waiting.append(copy)
         self._start_waiting()
 
     def release(self, copy: Copy) -> None:
@@ -189,7 +194,7 @@ class Shadow:
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._tasks) < self._config.max_in_flight:
-            task = asyncio.get_running_loop().create_task(self._run(*self._waiting.popleft()))
+            task = asyncio.get_running_loop().create_task(self._run(self._waiting.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
@@ -198,19 +203,20 @@ class Shadow:
         if not task.cancelled():
             self._start_waiting()
 
-    async def _run(self, copy: Copy, primary: ModelOutcome) -> None:
+    async def _run(self, copy: Copy) -> None:
         try:
-            await self._compare(copy, primary)
+            await self._compare(copy)
         except Exception:
             self.results[ERROR] += 1
             log.exception("route %s: a mirrored request failed unexpectedly", self._route)
         finally:
             self.release(copy)
 
-    async def _compare(self, copy: Copy, primary: ModelOutcome) -> None:
+    async def _compare(self, copy: Copy) -> None:
         shadow = await self._run_shadow(copy)
         if shadow is None:
             return
+        primary = await copy.primary()
         result, found = await self._compared(primary.outcome, shadow.outcome)
         self.results[result] += 1
         self._count(found)
