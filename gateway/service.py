@@ -30,7 +30,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from tensorgate.gateway.config import Config
-from tensorgate.gateway.contract.call import ArrivingReply, Buffer, Call, Further, MustOffload, MustRelay, PassOn, Reply
+from tensorgate.gateway.contract.call import ArrivingReply, Call, MustOffload, MustRelay, Reply
 from tensorgate.gateway.contract.canonical import (
     Answers,
     InferRequest,
@@ -90,6 +90,7 @@ from tensorgate.gateway.security.authorizer import Authorizer
 from tensorgate.gateway.telemetry.call_outcome import INFERENCES, CallOutcome, FailureKind
 from tensorgate.gateway.telemetry.call_record import NO_OUTGOING_SPAN
 from tensorgate.gateway.telemetry.logs import Logs
+from tensorgate.gateway.telemetry.passing import show, tokens_of, watched
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,6 @@ _UNKNOWN_BYTES: Final = SMALL_ANSWER_BYTES + 1
 TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
-_OK: Final = 200
 _STREAMED: Final = frozenset({"server", "bidi"})
 """Endpoints whose answers may be many replies."""
 _NEUTRAL: Final = "the model failed; the log of the server says more"
@@ -301,7 +301,7 @@ class Service:
 
         def take(reply: Reply) -> Awaitable[None] | None:
             outcome.call.has_replied = True
-            _measure(outcome, reply)
+            show(reply, outcome)
             return send(_seen(outcome, reply))
 
         if outcome.endpoint.meter is not None:
@@ -404,14 +404,12 @@ class Service:
                     if may_refuse and not call.has_replied and outcome.code in _CANNOT_NOW:
                         raise _RefusedThere(outcome.code, reply)
                     outcome.call.has_replied = True
-                    if reply.further is not None and (takers := _takers(outcome)):
-                        reply = replace(reply, further=_told(reply.further, takers))
                     if reply.arriving is None:
-                        _measure(outcome, reply)
-                        await _done(send(_seen(outcome, reply)))
+                        show(reply, outcome)
+                        await _done(send(_seen(outcome, watched(reply, outcome))))
                     else:
                         await _sent_in_pieces(outcome, reply, reply.arriving, send)
-                        _measure(outcome, reply)
+                        show(reply, outcome)
             if streams:  # pieces may have been passed on since the last reply
                 outcome.answered = time.perf_counter()
             failed = outcome.code is not Code.OK
@@ -479,7 +477,7 @@ class Service:
         else:
             calls.took(seconds)
             calls.ran(outcome.model_seconds)
-        if (used := _tokens_of(outcome)) is not None:
+        if (used := tokens_of(outcome)) is not None:  # those of a call that was left are its caller's, too
             _spend(outcome, calls, used)
         counter = self._metrics.call_counters.get(call.dialect)
         if counter is not None and (code or calls.tell is None):
@@ -866,60 +864,12 @@ def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
     return reply
 
 
-def _tokens_of(outcome: CallOutcome) -> tuple[int, int] | None:
-    """Those that a call brought, and those that it was answered with; None where nobody counts them, and of a call that
-    was refused.
-    """
-    if outcome.meter is not None:
-        return outcome.meter.tokens()
-    tokens, question = outcome.endpoint.tokens, outcome.question
-    if tokens is None or question is None or (outcome.code and not outcome.call.accepted):
-        return None
-    return tokens(question)
-
-
 def _spend(outcome: CallOutcome, calls: CallSeries, used: tuple[int, int]) -> None:
-    """Count the tokens of a call that is over. Those of one that was left are its caller's, too."""
+    """Count the tokens of a call that is over."""
     if not outcome.code:
         calls.spent(*used)
     for charge in outcome.call.charges:
         charge(sum(used))
-
-
-def _takers(outcome: CallOutcome) -> list[Callable[[Buffer], None]]:
-    """Who wants to know of pieces that are passed on."""
-    takers: list[Callable[[Buffer], None]] = []
-    if outcome.call_record is not None:
-        takers.append(outcome.call_record.passed)
-    takers += [taker.take for taker in (outcome.meter, outcome.seen_by) if taker is not None]
-    return takers
-
-
-def _told(further: Further, takers: Sequence[Callable[[Buffer], None]]) -> Further:
-    """The same, with those told of what is passed on who want to know."""
-
-    def tell(pass_: PassOn) -> None:
-        def pass_and_tell(piece: Buffer) -> bool:
-            if not pass_(piece):
-                return False
-            for take in takers:
-                take(piece)
-            return True
-
-        further(pass_and_tell)
-
-    return tell
-
-
-def _measure(outcome: CallOutcome, reply: Reply) -> None:
-    """Show a reply of another server to those who count its tokens, or compare it. An error has none."""
-    if reply.http_status != _OK:
-        return
-    body = reply.body
-    for taker in (outcome.meter, outcome.seen_by):
-        if taker is not None:
-            for piece in (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body:
-                taker.take(piece)
 
 
 async def _sent_in_pieces(outcome: CallOutcome, reply: Reply, arriving: ArrivingReply, send: Send) -> None:

@@ -24,6 +24,10 @@ sample.py      a request that calls a model
 api.py         its addresses for OpenAPI
 client.py      the other side: a server that speaks it
 readdress.py   a call for such a server, by its own path and name
+told.py        what such a server's whole answer says, as tensors
+usage.py       the tokens of such a call, read as its answer passes
+logprobs.py    how likely tokens were
+packing.py     which texts of a call run together
 """
 
 from tensorgate.adapters.openai.client import OpenAiClient
