@@ -8,6 +8,7 @@ that is spoken on the same port; on a port without it, to this dialect.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -168,6 +169,7 @@ _NOT_ALLOWED: Final = _refusing(MethodNotAllowed)
 
 def _matcher(rows: Rows, options: OpenAiOptions) -> Any:
     model = model_endpoint(options)
+    anthropics = replace(model, encode_error=encode_anthropic_error)
 
     # Never stale: the rows are constants of a dialect, which has a matcher of its own; models are resolved later.
     @lru_cache(_REMEMBERED)
@@ -181,7 +183,7 @@ def _matcher(rows: Rows, options: OpenAiOptions) -> Any:
             name = _model_name(path)
             if not name:
                 return _NOT_FOUND
-            row = "GET", model
+            row = "GET", anthropics if path.startswith(f"{ANTHROPIC}/") else model
             args = {"model": name}
         else:
             args = {key: value for key, value in parse_qsl(query) if key == "model"}

@@ -17,7 +17,7 @@ from tensorgate.adapters.openai.options import OpenAiOptions
 from tensorgate.adapters.openai.routes import endpoints
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
-from tensorgate.gateway.contract.errors import GatewayError, MalformedJson
+from tensorgate.gateway.contract.errors import GatewayError, MalformedJson, ModelNotFound
 from tensorgate.gateway.contract.files import FileRef
 from tensorgate.gateway.contract.questions import InferTogether, KnownAnswer
 from tensorgate.gateway.contract.text import TextOptions
@@ -428,3 +428,24 @@ def test_without_short_paths_there_are_the_long_ones() -> None:
     assert set(dialect.paths) == {f"/anthropic/v1/{name}" for name in long}
     assert dialect.match("POST", "/v1/embeddings").endpoint.method == "unknown"
     assert dialect.match("POST", "/openai/v1/embeddings").endpoint.method == "infer"
+
+
+def test_one_model_that_is_not_there_is_told_in_the_form_of_its_address() -> None:
+    for root, is_anthropic in (("/anthropic/v1", True), ("/openai/v1", False)):
+        match = DIALECT.match("GET", f"{root}/models/nobody")
+        call = Call(b"", "GET", f"{root}/models/nobody", {}, "http", match.args)
+        error = json.loads(bytes(match.endpoint.encode_error(ModelNotFound("nobody"), call).body))
+        assert (error.get("type") == "error") is is_anthropic
+
+
+def test_models_in_anthropics_form(views: list[ModelView]) -> None:
+    endpoint = DIALECT.match("GET", "/v1/models").endpoint
+    for target, headers in (("/v1/models", {"anthropic-version": "2023-06-01"}), ("/anthropic/v1/models", {})):
+        question = endpoint.decode(Call(b"", "GET", target, headers, "http"), resolver(*views))
+        told = json.loads(bytes(endpoint.encode(views, question).body))
+        assert told["data"][0] == told["data"][0] | {"type": "model", "id": "e", "display_name": "e"}
+        assert (told["first_id"], told["last_id"], told["has_more"]) == ("e", "chat", False)
+    plain = endpoint.decode(Call(b"", "GET", "/v1/models", {}, "http"), resolver(*views))
+    assert json.loads(bytes(endpoint.encode(views, plain).body))["object"] == "list"
+    none = json.loads(bytes(endpoint.encode([], question).body))
+    assert (none["data"], none["first_id"]) == ([], None)
