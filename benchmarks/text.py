@@ -4,6 +4,8 @@
                                             and by a loop that moves bytes and knows no HTTP: the least there is
                                             [--pause-ms 2: between two chunks of a stream]
     python -m benchmarks.text writer        64 streams of the demo's writer, beside its own loop
+                                            [--own-process: the model computes beside the gateway, which has the other
+                                            core, too]
     python -m benchmarks.text embeddings    texts as vectors, beside a session that gets packed batches
                                             [--model FOLDER: 1/model.onnx and tokenizer.json; the demo's by default;
                                             --texts 1: of one request; 64 callers at once, or as many as ask for 256]
@@ -194,14 +196,14 @@ def asked(server: Server, ask: Callable[[], Coroutine[Any, Any, int]], seconds: 
 # ----------------------------------------------------------------------------------------------------------- contests
 
 
-def gateway(stack: ExitStack, models: dict[str, Any]) -> Server:
+def gateway(stack: ExitStack, models: dict[str, Any], cores: int | set[int] = SERVED_CORE) -> Server:
     """A gateway with these models, on the served core."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     file = folder / "gateway.yaml"
     listen = {"http": [{"bind": f"{HOST}:{GATEWAY_PORT}"}], "grpc": []}
     file.write_text(yaml.safe_dump({"listen": listen, "models": models}))
     command = [sys.executable, "-m", "tensorgate", "serve", str(file), "--log-level", "warning"]
-    return stack.enter_context(running("gateway", command, GATEWAY_PORT, SERVED_CORE))
+    return stack.enter_context(running("gateway", command, GATEWAY_PORT, cores))
 
 
 def relay_contest(stack: ExitStack, options: argparse.Namespace) -> dict[str, Callable[[], Turn]]:
@@ -232,8 +234,10 @@ def writer_contest(stack: ExitStack, options: argparse.Namespace) -> dict[str, C
     demo = yaml.safe_load((ROOT / "config/demo.yaml").read_text())["models"]["writer"]
     text = {key: str(ROOT / "config" / value) if key != "kind" else value for key, value in demo["text"].items()}
     demo |= {"path": str(ROOT / "config" / demo["path"]), "text": text, "instances": 1}
+    if options.own_process:
+        demo["process"] = "own"
     del demo["example"]
-    server = gateway(stack, {"writer": demo})
+    server = gateway(stack, {"writer": demo}, {SERVED_CORE, ASKING_CORE} if options.own_process else SERVED_CORE)
     asked_for = {"model": "writer", "prompt": "In the beginning", "max_tokens": PIECES, "seed": 1, "stream": True}
     body, path = json.dumps(asked_for).encode(), "/openai/v1/completions"
 
@@ -341,6 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each, of which the best counts; default: 5")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one turn; default: 3")
     parser.add_argument("--pause-ms", type=float, default=2.0, help="between two chunks; default: 2")
+    parser.add_argument("--own-process", action="store_true", help="the writer computes in a process of its own")
     parser.add_argument("--texts", type=int, default=1, help="texts of a request for vectors; default: 1")
     parser.add_argument("--model", type=Path, default=DEMO / "embedder", help="an encoder's folder")
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)

@@ -50,6 +50,7 @@ from tensorgate.gateway.crossing.model_messages import (
     ToModel,
 )
 from tensorgate.gateway.crossing.runs import loaded_message, outcome_message, request_of
+from tensorgate.gateway.engine.handover import Handover
 from tensorgate.gateway.engine.worker import WorkerThread, public_error
 from tensorgate.gateway.model_loading import load_program
 from tensorgate.gateway.models.catalog import Validate
@@ -247,18 +248,28 @@ class _ModelServer:
                 (outcomes,) = executor.run(run.requests, run.took.append)
                 self._tell(self._send_step, run, list(outcomes), True)
                 return
-            steps: Any = executor.run(run.requests, run.took.append)
-            try:
-                for outcomes in steps:
-                    run.credit.acquire()
-                    if run.is_left:
-                        break
-                    self._tell(self._send_step, run, list(outcomes), False)
-            finally:
-                steps.close()
+            self._stream(executor, run)
             self._tell(self._end, run, None)
         except BaseException as error:  # a model may even raise SystemExit
             self._tell(self._end, run, _logged(error, run.requests[0]))
+
+    def _stream(self, executor: Executor, run: _BatchRun) -> None:
+        """The steps of a decoupled model, which are on their way when this ends. Raises what the model does."""
+
+        def take(outcomes: list[InferResponse | GatewayError]) -> None:
+            self._send_step(run, outcomes, False)
+
+        handover = Handover(self.loop, take, STREAM_CREDIT)
+        steps: Any = executor.run(run.requests, run.took.append)
+        try:
+            for outcomes in steps:
+                run.credit.acquire()
+                if run.is_left:
+                    break
+                handover.give(list(outcomes))
+        finally:
+            steps.close()
+            self._tell(handover.take_all)
 
     def _tell(self, call: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -12,21 +12,19 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import DeviceLost, GatewayError, Internal, ModelFailed, ModelUnavailable
 from tensorgate.gateway.contract.execution import Executor, Observe
+from tensorgate.gateway.engine.handover import Handover
 from tensorgate.gateway.engine.pending_request import STREAM_WINDOW, PendingRequest
 from tensorgate.gateway.telemetry.failure_log import FAILURES
 from tensorgate.gateway.telemetry.statistics import Compute, Timings
 
 log = logging.getLogger(__name__)
-
-LOOKS_EVERY_S: Final = 1e-3
 
 
 def _deliver(batch: Batch, answer: InferResponse, timings: Timings, given: float) -> None:
@@ -215,49 +213,6 @@ class WorkerThread:
             del step  # an idle thread must not hold on to the tensors of its last batch
 
 
-class _Handover:
-    """The answers of a decoupled model on their way from its thread to the loop.
-
-    To wake the loop for each would cost more than many a model does: the two threads would take turns with the
-    interpreter, answer by answer. So the first wakes it, and as long as more come than one in LOOKS_EVERY_S, it looks
-    for them in place of being woken, as drivers of network cards do. Source: Mogul and Ramakrishnan, 1997.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
-        self._loop = loop
-        self._batch = batch
-        self._given: deque[tuple[InferResponse, Timings, float]] = deque()
-        self._is_awake = False
-        """The loop looks, or has been told to."""
-
-    def give(self, response: InferResponse, timings: Timings) -> None:
-        """In the model's thread."""
-        self._given.append((response, timings, time.monotonic()))
-        if not self._is_awake or len(self._given) == STREAM_WINDOW // 2:
-            self._is_awake = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                self._loop.call_soon_threadsafe(self._take)
-
-    def end(self, done: Callable[[Worker, Batch], None], worker: Worker) -> None:
-        """On the loop, when no more come."""
-        self._take_all()
-        done(worker, self._batch)
-
-    def _take(self) -> None:
-        if not self._given:
-            self._is_awake = False
-            if not self._given:  # still: whoever gives one now sees that nobody looks
-                return
-            self._is_awake = True
-        self._loop.call_later(LOOKS_EVERY_S, self._take)
-        self._take_all()
-
-    def _take_all(self) -> None:
-        batch = self._batch
-        while self._given:
-            batch.on_answer(batch, *self._given.popleft())
-
-
 class Worker:
     """Room for one batch: an executor, and the thread that drives it.
 
@@ -331,7 +286,15 @@ class Worker:
         """
         (pending,) = batch.members
         steps: Any = None
-        handover = _Handover(self._loop, batch)
+
+        def take(piece: tuple[InferResponse, Timings, float]) -> None:
+            batch.on_answer(batch, *piece)
+
+        def end() -> None:
+            handover.take_all()
+            done(self, batch)
+
+        handover = Handover(self._loop, take, STREAM_WINDOW)
         try:
             steps = self.executor.run(batch.requests, batch.observe)
             for (response,) in steps:
@@ -339,13 +302,13 @@ class Worker:
                     raise response
                 if not pending.wait_for_room():
                     break
-                handover.give(response, batch.take_timings())
+                handover.give((response, batch.take_timings(), time.monotonic()))
         except BaseException as error:
             batch.outcomes = [public_error(error, pending.request)]
         finally:
             if steps is not None:
                 steps.close()
-        self._tell(handover.end, done, self)
+        self._tell(end)
 
     async def _on_loop(self, batch: Batch, done: Callable[[Worker, Batch], None]) -> None:
         if self.executor.decoupled:
