@@ -11,7 +11,6 @@ nothing else changes. Who speaks another dialect asks by tensors, where the mode
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ import orjson
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.openai.events import EventCutter
 from tensorgate.adapters.openai.readdress import readdressed
+from tensorgate.adapters.openai.told import vector_of
 from tensorgate.adapters.upstream import broken, failure, http_failure, json_object, whole
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -159,7 +159,7 @@ class OpenAiClient(Client):
             if "choices" in answer:
                 return _generated(name, answer, is_final=True)
             data = sorted(answer["data"], key=lambda each: int(each.get("index", 0)))
-            return InferResponse({name: np.stack([_vector(each["embedding"]) for each in data])})
+            return InferResponse({name: np.stack([vector_of(each["embedding"]) for each in data])})
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise broken("list of embeddings or choices") from None
 
@@ -203,13 +203,6 @@ def _generated(name: str, answer: Mapping[str, Any], *, is_final: bool) -> Infer
     if not text and not said:
         return InferResponse(NOTHING, final=is_final)
     return InferResponse({name: array_of([(text or "").encode()])}, said, final=is_final)
-
-
-def _vector(given: Any) -> Array:
-    """Numbers, or base64 of FP32, little-endian."""
-    if isinstance(given, str):
-        return np.frombuffer(base64.b64decode(given), "<f4").astype(np.float32)
-    return np.array(given, np.float32)
 
 
 def _answer(reply: Reply) -> dict[str, Any]:

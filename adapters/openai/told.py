@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.openai.events import EventCutter
 from tensorgate.gateway.contract.canonical import InferResponse
 from tensorgate.gateway.contract.errors import ModelFailed
 from tensorgate.gateway.contract.tensor import Array
@@ -71,9 +72,10 @@ def _streamed(body: bytes) -> dict[str, Array]:
 
 
 def _events(body: bytes) -> Iterator[dict[str, Any]]:
-    for line in body.splitlines():
+    cut = EventCutter()
+    for line in (*cut.feed(body), *cut.end()):
         data = line.removeprefix(_DATA).strip()
-        if line.startswith(_DATA) and data != _DONE:
+        if data != _DONE:
             yield orjson.loads(data)
 
 
@@ -113,11 +115,14 @@ def _texts(choices: list[_Choice]) -> dict[str, Array]:
 
 
 def _vectors(given: list[Any]) -> dict[str, Array]:
-    rows = [
-        np.frombuffer(base64.b64decode(each), "<f4") if isinstance(each, str) else np.array(each, np.float32)
-        for each in given
-    ]
-    return {"embedding": np.stack(rows).astype(np.float32)}
+    return {"embedding": np.stack([vector_of(each) for each in given])}
+
+
+def vector_of(given: Any) -> Array:
+    """Numbers, or base64 of FP32, little-endian."""
+    if isinstance(given, str):
+        return np.frombuffer(base64.b64decode(given), "<f4").astype(np.float32)
+    return np.array(given, np.float32)
 
 
 def _scores(given: list[Any]) -> dict[str, Array]:

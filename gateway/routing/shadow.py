@@ -148,7 +148,7 @@ class Shadow:
             return None
         nbytes = None if request.into is not None else bytes_of(request.inputs)
         if nbytes is None or self.held_bytes + nbytes + _COPY_BYTES > self._config.max_queued_bytes:
-            self.results[DROPPED] += 1
+            self.drop()
             return None
         self.held_bytes += nbytes + _COPY_BYTES
         inputs = {name: _kept(array) for name, array in request.inputs.items()}
