@@ -3,7 +3,8 @@
     python -m benchmarks.text relay         a stream of a mock upstream, passed on by the gateway, by aiohttp by hand,
                                             and by a loop that moves bytes and knows no HTTP: the least there is
                                             [--pause-ms 2: between two chunks of a stream]
-    python -m benchmarks.text writer        64 streams of the demo's writer, beside its own loop
+    python -m benchmarks.text writer        64 streams of the demo's writer, beside its own loop, and beside aiohttp by
+                                            hand: the model in a thread, an event for each piece
                                             [--own-process: the model computes beside the gateway, which has the other
                                             core, too]
     python -m benchmarks.text embeddings    texts as vectors, beside a session that gets packed batches
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +36,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import onnxruntime
+import orjson
 import uvloop
 import yaml
 from aiohttp import ClientSession, web
@@ -108,13 +111,53 @@ async def bare(port: int, upstream_port: int) -> None:
             await answer.write_eof()
             return answer
 
+    await serve_by_hand(port, "/openai/v1/chat/completions", relay)
+
+
+async def serve_by_hand(
+    port: int, path: str, answer: Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
+) -> None:
+    """One address of aiohttp's, for ever."""
     app = web.Application()
-    app.router.add_post("/openai/v1/chat/completions", relay)
+    app.router.add_post(path, answer)
     app.router.add_get("/{any:.*}", ready)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, HOST, port).start()
     await asyncio.Event().wait()
+
+
+async def bare_writer(port: int) -> None:
+    """The demo's writer as one serves it with aiohttp: one text after the other in a thread, an event a piece."""
+    writer, model = demo_writer()
+    thread, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
+
+    def write(asked: dict[str, Any], give: Callable[[str | None], object]) -> None:
+        wish = writer.Wish(max_tokens=asked["max_tokens"], seed=asked["seed"])
+        for piece in model.write(model.prompt(asked["prompt"].encode()), wish):
+            loop.call_soon_threadsafe(give, piece)
+        loop.call_soon_threadsafe(give, None)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked, pieces = await request.json(), asyncio.Queue[str | None]()
+        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await reply.prepare(request)
+        thread.submit(write, asked, pieces.put_nowait)
+        while (piece := await pieces.get()) is not None:
+            choice = {"index": 0, "text": piece, "logprobs": None, "finish_reason": None}
+            told = {"id": "cmpl-1", "object": "text_completion", "created": 0, "model": "writer", "choices": [choice]}
+            await reply.write(b"data: %b\n\n" % orjson.dumps(told))
+        await reply.write(b"data: [DONE]\n\n")
+        return reply
+
+    await serve_by_hand(port, "/openai/v1/completions", answer)
+
+
+def demo_writer() -> tuple[Any, Any]:
+    """The module of the demo's writer, and the model."""
+    sys.path.insert(0, str(DEMO))
+    writer = importlib.import_module("writer")  # a file of the demo
+    return writer, writer.Writer(SimpleNamespace(path=DEMO))
 
 
 class _There(asyncio.Protocol):
@@ -241,20 +284,24 @@ def writer_contest(stack: ExitStack, options: argparse.Namespace) -> dict[str, C
     asked_for = {"model": "writer", "prompt": "In the beginning", "max_tokens": PIECES, "seed": 1, "stream": True}
     body, path = json.dumps(asked_for).encode(), "/openai/v1/completions"
 
-    def streams() -> Turn:
-        return asked(server, lambda: read_stream(GATEWAY_PORT, path, body, b'"text":"'), options.seconds, WRITERS)
+    by_hand = [sys.executable, "-m", "benchmarks.text", "bare-writer", "--port", str(BARE_PORT)]
+    theirs = stack.enter_context(running("aiohttp", by_hand, BARE_PORT, SERVED_CORE))
 
-    return {"gateway": streams, "the model's own loop": lambda: alone(options.seconds)}
+    def streams(server: Server, port: int) -> Callable[[], Turn]:
+        return lambda: asked(server, lambda: read_stream(port, path, body, b'"text":"'), options.seconds, WRITERS)
+
+    return {
+        "gateway": streams(server, GATEWAY_PORT),
+        "the model's own loop": lambda: alone(options.seconds),
+        "aiohttp by hand": streams(theirs, BARE_PORT),
+    }
 
 
 def alone(seconds: float) -> Turn:
     """The writer in this process, on the served core, one text after the other."""
-    sys.path.insert(0, str(DEMO))
-    writer = importlib.import_module("writer")  # a file of the demo
-
+    writer, model = demo_writer()
     os.sched_setaffinity(0, {SERVED_CORE})
     try:
-        model = writer.Writer(SimpleNamespace(path=DEMO))
         prompt = model.prompt(b"In the beginning")
         pieces, begun = 0, time.perf_counter()
         while time.perf_counter() < begun + seconds:
@@ -331,6 +378,7 @@ CONTESTS = {"relay": relay_contest, "writer": writer_contest, "embeddings": embe
 HELPERS: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, None]]] = {
     "mock": lambda options: mock(options.port, options.pause_ms / 1e3),
     "bare": lambda options: bare(options.port, UPSTREAM_PORT),
+    "bare-writer": lambda options: bare_writer(options.port),
     "floor": lambda options: floor(options.port, UPSTREAM_PORT),
 }
 """Servers that a contest starts."""

@@ -80,7 +80,7 @@ from tensorgate.gateway.contract.questions import (
     SetOnline,
     asked_model,
 )
-from tensorgate.gateway.contract.tensor import BYTES
+from tensorgate.gateway.contract.tensor import BYTES, Array
 from tensorgate.gateway.monitoring.metrics import CallCounting, CallSeries
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
@@ -113,7 +113,7 @@ LARGE_BODY_BYTES: Final = 2 << 20
 SMALL_ANSWER_BYTES: Final = 4 << 10
 """As many bytes of numbers are quick to encode in any protocol: none is asked whether they are long."""
 _UNKNOWN_BYTES: Final = SMALL_ANSWER_BYTES + 1
-"""What texts count."""
+"""What several texts count."""
 TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
@@ -652,7 +652,7 @@ class Service:
             outcome.answered = time.perf_counter()
             nbytes = 0
             for array in answer.outputs.values():
-                nbytes += _UNKNOWN_BYTES if array.dtype == BYTES else array.nbytes
+                nbytes += array.nbytes if array.dtype != BYTES else _text_bytes(array)
             is_small = nbytes <= SMALL_ANSWER_BYTES and not answer.classes
             if not is_small and outcome.endpoint.is_long(answer, request):
                 return self._reply_from_thread(outcome, answer, request, calls, send, on_answer)
@@ -913,6 +913,11 @@ async def _done(sent: Awaitable[None] | None) -> None:
     """Wait until a reply has left."""
     if sent is not None:
         await sent
+
+
+def _text_bytes(array: Array) -> int:
+    """The bytes of one text, such as a piece of a stream; several may be any number."""
+    return len(array.item()) if array.size == 1 else _UNKNOWN_BYTES
 
 
 def _takes_one(endpoint: Endpoint, request: InferRequest) -> bool:

@@ -198,7 +198,8 @@ class GeneratedText:
         """A character may come in two answers, too."""
         if array.dtype != BYTES:
             raise ModelFailed(f"the model's output '{self._output}' is no text")
-        data = self._rest + b"".join(np.asarray(array).reshape(-1).tolist())
+        given = array.item() if array.size == 1 else b"".join(np.asarray(array).reshape(-1).tolist())
+        data = self._rest + given if self._rest else given
         text, taken = _complete(data)
         self._rest = data[taken:]
         return text

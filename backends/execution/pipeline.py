@@ -184,9 +184,9 @@ class Pipeline(Executor):
         self._max_batch_size = max_batch_size
         self._padder = padder
         self._padded: Padded | None = None  # the batch that runs, if anything was added to it
-        is_bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
+        is_bare = self._device.xp is np and not (preprocess or postprocess)
         self._bare = is_bare and is_taken("bare_runs")
-        self._joined = is_bare and is_taken("joined_runs")
+        self._joined = is_bare and not backend.decoupled and is_taken("joined_runs")
         self.runs_on = backend.runs_on
         # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
         steady = all(op.steady for op in (*preprocess, *postprocess))
@@ -202,7 +202,7 @@ class Pipeline(Executor):
         if self._bare and len(requests) == 1 and self._padded is None:
             (request,) = requests
             if request.into is None and not (request.outputs and asks_for_classes(request)):
-                return (self._run_bare(request, observe),)
+                return self._stream_bare(request, observe) if self.decoupled else (self._run_bare(request, observe),)
         if self._joined and len(requests) > 1 and self._padded is None and are_plain(requests):
             return (self._run_together(requests, observe),)
         return self._run(requests, observe)
@@ -218,13 +218,33 @@ class Pipeline(Executor):
         except Exception as error:
             raise failure_of(error, request.view.name) from error
         observe(("infer", time.perf_counter() - begun))
-        outputs = raw if (*raw,) == wanted else asked_for(raw, wanted)
+        return (InferResponse(self._given(raw, wanted, request)),)
+
+    def _stream_bare(self, request: InferRequest, observe: Observe) -> Iterator[Sequence[InferResponse]]:
+        """The short way of a decoupled model: each of its answers passes through as it is."""
+        wanted = self._wanted((request,)) if request.outputs else self._outputs
+        model, clock = request.view.name, time.perf_counter
+        begun = clock()
+        steps = iter(cast("Iterable[Tensors]", self._backend.infer(request.inputs, wanted, (request,))))
+        try:
+            while (raw := _next(steps, model)) is not None:
+                observe(("infer", clock() - begun))
+                yield (InferResponse(self._given(raw, wanted, request), final=False),)
+                begun = clock()
+        finally:
+            close = getattr(steps, "close", None)
+            if close is not None:  # a generator that is left before its end may have to clean up
+                close()
+
+    def _given(self, raw: Tensors, wanted: tuple[str, ...], request: InferRequest) -> Tensors:
+        """What a host model gave to one request, as far as it was asked for. Raises ModelFailed, OutputRows."""
+        outputs = asked_for(raw, wanted)
         if self._max_batch_size:
             rows = next(iter(request.inputs.values())).shape[:1] if request.inputs else None
             for array in outputs.values():
                 if array.shape[:1] != rows:
                     check_rows(outputs, common_rows(request.inputs))  # which says what is wrong, if it is
-        return (InferResponse(outputs),)
+        return outputs
 
     def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
         """The short way of several requests that want all outputs: rows are joined, and split when they are read."""

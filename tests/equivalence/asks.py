@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grps_forms
 import numpy as np
+import text_forms
 import tfs_forms
 import v2_forms
 from form import DEFAULT, Ask, Form, Unknown
@@ -21,7 +22,9 @@ from truth import BAD, DTYPES, Arrays, Asked, Model, Refused, Tensor, answers, b
 from wire import Message
 from worlds import KEYS
 
-FORMS: Final[Mapping[str, Form]] = {form.name: form for form in (*v2_forms.FORMS, *tfs_forms.FORMS, *grps_forms.FORMS)}
+FORMS: Final[Mapping[str, Form]] = {
+    form.name: form for form in (*v2_forms.FORMS, *tfs_forms.FORMS, *grps_forms.FORMS, *text_forms.FORMS)
+}
 HTTP_QUIRKS: Final = ("chunked", "pieces", "expect", "close", "old", "twin", "")
 _NO_CLASSES: Final = ("BOOL", "FP16", "BYTES")
 PLAIN_SEEDS: Final = 4
@@ -48,6 +51,8 @@ def expected(models: Mapping[str, Model], ask: Ask) -> list[Arrays]:
         told = answers(models, model, ask.tensors, asked)
     except Refused as error:
         raise Refused(str(error), [_shown(form, ask, answer) for answer in error.answers]) from None
+    if form.dialect == "openai":
+        told = [_joined(told)]
     if not form.streams and len(told) != 1:
         raise Refused("not one answer")
     shown = [_shown(form, ask, answer) for answer in told]
@@ -56,6 +61,14 @@ def expected(models: Mapping[str, Model], ask: Ask) -> list[Arrays]:
     if form.name == "grps ndarray" and model.outputs[0].datatype != "FP32":
         raise Refused("no float32")
     return shown
+
+
+def _joined(told: Sequence[Arrays]) -> Arrays:
+    """The pieces of texts as one."""
+    texts = np.empty(1, np.object_)
+    (name,) = told[0]
+    texts[0] = b"".join([answer[name].item() for answer in told])
+    return {name: texts}
 
 
 def _shown(form: Form, ask: Ask, answer: Arrays) -> Arrays:
@@ -272,7 +285,9 @@ def encode(ask: Ask) -> Message:
 
 def able_forms(model: Model) -> list[str]:
     """Those that make sense for it; what a form cannot carry is asked all the same, now and then."""
-    names = [name for name in FORMS if not name.startswith("tfs example")]
+    names = [name for name in FORMS if not name.startswith(("tfs example", "text "))]
+    if "text" in model.options:
+        names += [name for name in FORMS if name.startswith("text ")] * 2
     if model.name == "examples":
         names += ["tfs example json", "tfs example grpc", "tfs example multi"] * 2
     if len(model.inputs) > 1:

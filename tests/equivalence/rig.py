@@ -291,7 +291,7 @@ class Clients:
         await self._grpc.close()
 
 
-IGNORED: Final[Mapping[str, str]] = {"date": "the clock's"}
+IGNORED: Final[Mapping[str, str]] = {"date": "the clock's", "request-id": "each answer's own"}
 """Headers that are not compared, and why. Nor is the order of those that have different names: it means nothing."""
 
 
@@ -299,9 +299,17 @@ _COPY: Final = re.compile(rb"(?<=request\(s\) for model ')(\w+)_\d+(?=')")
 """What Triton's python models say of an error names the copy that it came to: whichever had time."""
 
 
+_MADE: Final = re.compile(rb"""(?<=id":")(cmpl-|chatcmpl-|msg_|req_)[0-9a-f]{24}(?=")|(?<="created":)\d+""")
+"""What answers of texts are called, and when they were made."""
+
+
+def _unmade(found: re.Match[bytes]) -> bytes:
+    return (found[1] or b"") + b"0"
+
+
 def comparable(reply: Reply) -> Reply:
     """Without what two servers cannot have in common."""
-    parts = tuple(_COPY.sub(rb"\1_N", part) for part in reply.parts)
+    parts = tuple(_MADE.sub(_unmade, _COPY.sub(rb"\1_N", part)) for part in reply.parts)
     return replace(reply, heads=tuple(_without(head) for head in reply.heads), parts=parts)
 
 

@@ -21,6 +21,8 @@ import yaml
 from onnx import TensorProto, helper
 from truth import Model, Output, Step, Tensor, View
 
+CHAT: Final = "{{ messages[-1]['content'] }}"
+"""Of a chat, the models see what was said last."""
 KEYS: Final = {"alice": "key-of-alice", "bob": "key-of-bob"}
 CLASSES: Final = {"once": "Once", "generator": "Stream", "async": "AsyncOnce", "async_generator": "AsyncStream"}
 ANY_TYPE: Final = ("FP32", "INT32", "FP64", "INT64", "BYTES", "BOOL", "INT8", "UINT8", "FP16", "INT16", "UINT16")
@@ -266,10 +268,14 @@ def _always() -> list[Model]:
     letter = Model(
         "letter", "python", (Tensor("x", "BYTES", (1,)),), (Output("y", "BYTES", (1,)),), "generator", adds=True
     )
+    text = Tensor("x", "BYTES", (1,)), Output("y", "BYTES", (1,))
+    told = {"text": {"kind": "chat", "chat_template": "chat.jinja"}}
+    story = Model("story", "python", (text[0],), (text[1],), "generator", 3, options=told)
+    answer = Model("answer", "python", (text[0],), (replace(text[1], bias=5),), options=told)
     odd = Model(
         "odd", "python", (Tensor("x", "INT32", (2,)),), (Output("y", "INT32", (2,)),), fault="shape"
     )  # declares [2], gives [3]
-    return [*who, pair, viewed, letter, odd]
+    return [*who, pair, viewed, letter, story, answer, odd]
 
 
 def _examples() -> list[Model]:
@@ -418,6 +424,7 @@ def _routes(models: Mapping[str, Model], source: random.Random) -> list[Model]:
 def write_world(world: World, folder: Path) -> None:
     """The models' files; the configuration itself is `configuration`."""
     shutil.copy(Path(__file__).with_name("model_code.py"), folder / "models.py")
+    (folder / "chat.jinja").write_text(CHAT)
     for model in world.models.values():
         if model.kind == "onnx":
             _write_onnx(model, folder / model.name / "1")
