@@ -583,7 +583,7 @@ class Service:
                     is_enough = follow is not None and follow(answer, request)
                     await _done(self._reply(outcome, answer, request, calls, send, on_answer))
                     if is_enough:
-                        answers.abandon()
+                        _take_no_more(answers, request)
                         break
             else:
                 if follow is not None:
@@ -745,7 +745,7 @@ class Service:
                 if answer is not None:
                     last[number] = answer
                     if follow(answer, request):
-                        pending[number].abandon()  # which ends its answers
+                        _take_no_more(pending[number], request)  # which ends its answers
                     outcome.call.has_replied = True
                     await _done(send(_seen(outcome, endpoint.encode(answer, request))))
                 elif endpoint.encode_end is not None:
@@ -946,9 +946,15 @@ async def _last_answer(answers: Answers, request: InferRequest, follow: Follow) 
     last = InferResponse({})
     async for last in answers:
         if follow(last, request):
-            answers.abandon()
+            _take_no_more(answers, request)
             break
     return last
+
+
+def _take_no_more(answers: Answers, request: InferRequest) -> None:
+    """The caller has all that it wants: the model may end."""
+    request.cancellation.is_satisfied = True
+    answers.abandon()
 
 
 async def _each_answer(pending: Sequence[Answers]) -> AsyncGenerator[tuple[int, InferResponse | None], None]:

@@ -212,6 +212,8 @@ class CancellationToken:
     or more answers, or go on."""
     on_cut: Callable[[], None] | None = None
     """Called on the event loop when the token is cut; it belongs to whoever computes the answer."""
+    is_satisfied = False
+    """The caller has taken all that it wants before the model's last answer: the request has succeeded."""
     request_id = ""
     """What the answer's headers call the request, "" where they do not."""
     refused = False

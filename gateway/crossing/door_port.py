@@ -195,7 +195,7 @@ class DoorConnection:
         self.settled = 0
         self.changed = asyncio.Event()
         self.channel: Channel[Any] = Channel(hello, arena, peer_arena, FromDoor, self._take, self._gone)
-        self._running: dict[int, Answers] = {}
+        self._running: dict[int, tuple[Answers, CancellationToken]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._rooms: dict[int, asyncio.Semaphore] = {}
         self._takers: Mapping[type, Callable[[Any], None]] = {
@@ -222,7 +222,7 @@ class DoorConnection:
     def _gone(self, why: str) -> None:
         """The door has ended: nobody waits for what it asked."""
         log.info("door %s: %s", self.slot, why)
-        for answers in list(self._running.values()):
+        for answers, _ in list(self._running.values()):
             answers.abandon()
         self._running.clear()
         for task in list(self._tasks.values()):
@@ -277,7 +277,7 @@ class DoorConnection:
         if isinstance(found, GatewayError):
             self._send_failure(call, found, recorder)
             return
-        self._running[call] = found
+        self._running[call] = found, token
         if view.decoupled:
             self._rooms[call] = asyncio.Semaphore(STREAM_CREDIT)
             self._start(call, self._stream(call, found, recorder))
@@ -347,8 +347,10 @@ class DoorConnection:
         self.channel.send(failure_of(call, error, ran, asked, refused=refused))
 
     def _cancel(self, message: Cancel) -> None:
-        answers = self._running.pop(message.call, None)
-        if answers is not None:
+        running = self._running.pop(message.call, None)
+        if running is not None:
+            answers, token = running
+            token.is_satisfied = message.satisfied
             answers.abandon()
         task = self._tasks.get(message.call)
         if task is not None:

@@ -139,7 +139,7 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
     def abandon(self) -> None:
         if not self._finished:
             self._finished = True
-            self._link.cancel(self._call)
+            self._link.cancel(self._call, satisfied=self._request.cancellation.is_satisfied)
         self._ready.clear()
 
     def give(self, outcome: InferResponse | Exception, *, final: bool) -> None:
@@ -372,10 +372,10 @@ class EngineLink:
         """Memory for a body that crosses without a copy, if there is any."""
         return None if self._channel is None else self._channel.writer.room(size)
 
-    def cancel(self, call: int) -> None:
+    def cancel(self, call: int, *, satisfied: bool = False) -> None:
         """Nobody waits for a call any more."""
         if (self._pending.pop(call, None) is not None or call in self._relayed) and self._channel is not None:
-            self._channel.send(Cancel(call))
+            self._channel.send(Cancel(call, satisfied))
 
     def credit(self, call: int, answers: int) -> None:
         """So many more answers may come."""

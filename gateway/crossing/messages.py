@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 10
+VERSION: Final = 11
 """Of the layout: processes of different versions refuse each other."""
 
 
@@ -96,9 +96,10 @@ class Submit(Message, tag=10):
 
 
 class Cancel(Message, tag=11):
-    """Nobody waits for this call any more."""
+    """Nobody waits for this call any more; `satisfied`: its caller has all that it wants."""
 
     call: int
+    satisfied: bool = False
 
 
 class Credit(Message, tag=12):

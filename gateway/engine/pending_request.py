@@ -100,7 +100,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
 
     def abandon(self) -> None:
         """The caller has left: what has not started never will, what runs is told by the request's cancellation."""
-        if not self.finished:
+        if not self.finished and not self.request.cancellation.is_satisfied:
             self.abandoned = True
             self._on_failure(self, CANCELED)
         self.end()

@@ -93,11 +93,11 @@ class SchedulerMetrics:
             succeeded = [
                 pending
                 for pending, outcome in zip(members, outcomes, strict=True)
-                if not isinstance(outcome, GatewayError)
+                if not isinstance(outcome, GatewayError) or pending.request.cancellation.is_satisfied
             ]
             if succeeded or batch.answers:
                 self.counters.ran(sum([pending.admission.rows for pending in members]), compute)
-            self._succeeded([pending for pending in succeeded if not pending.finished], batch.started, compute, now)
+            self._succeeded([pending for pending in succeeded if _is_served(pending)], batch.started, compute, now)
 
     def _succeeded(self, members: Sequence[PendingRequest], started: float, compute: Compute, now: float) -> None:
         """All of one run at once: what is common to them is counted together."""
@@ -130,7 +130,10 @@ class SchedulerMetrics:
 
     def _stopped(self, batch: Batch, compute: Compute) -> None:
         """A decoupled model gives no more answers: it is done, or nobody takes them any more, or it has failed."""
-        if batch.members[0].finished:
+        (pending,) = batch.members
+        if pending.request.cancellation.is_satisfied:
+            return
+        if pending.finished:
             self.counters.broke_off(batch.answers, "cancel", compute)
         elif batch.outcomes:
             self.counters.broke_off(batch.answers, "fail", compute)
@@ -160,6 +163,11 @@ class SchedulerMetrics:
         observe = self.observe
         for stage, seconds in timings:
             observe(stage, seconds)
+
+
+def _is_served(pending: PendingRequest) -> bool:
+    """Whether its caller is still there as the run ends, or left with all that it wanted."""
+    return not pending.finished or pending.request.cancellation.is_satisfied
 
 
 def _sum(one: Compute, other: Compute) -> Compute:

@@ -73,6 +73,7 @@ class Later:
     """Answers that come with the loop's next turn; those of a decoupled model are three."""
 
     def __init__(self, request: InferRequest) -> None:
+        self.token = request.cancellation
         count = 3 if request.view.decoupled else 1
         self._left = [InferResponse({"y": request.inputs["x"]}) for _ in range(count)]
         self.is_abandoned = False
@@ -278,6 +279,24 @@ def test_an_error_ends_its_call_alone(tmp_path: Path, id: str, kind: str, text: 
         assert type(error.value).__name__ == kind
         assert str(error.value).startswith(text)
         await other
+        running.cancel()
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize("is_satisfied", [True, False])
+def test_the_engine_hears_why_a_caller_takes_no_more(tmp_path: Path, is_satisfied: bool) -> None:
+    async def test(rig: Rig) -> None:
+        link, running = await rig.link()
+        view = link.snapshot.models["stream"][1].view
+        request = InferRequest(view, SMALL, "never")
+        answers = cast("Any", view.handle).submit(request)
+        await until(lambda: rig.host.model.asked)
+        request.cancellation.is_satisfied = is_satisfied
+        answers.abandon()
+        [later] = rig.host.model.asked
+        await until(lambda: later.is_abandoned)
+        assert later.token.is_satisfied is is_satisfied
         running.cancel()
 
     run(test, tmp_path)

@@ -290,6 +290,24 @@ async def test_who_leaves_is_a_failure_whenever_that_is(
     assert it.said.stages["fail"].count == 2, "leaving with all answers is no failure"
 
 
+@pytest.mark.parametrize("number", [5.0, 6.0], ids=["and fails then", "and ends then"])
+async def test_who_leaves_with_all_that_he_wants_has_succeeded(
+    bench: Callable[..., Bench], ask: Callable[..., InferRequest], number: float
+) -> None:
+    it = bench(Stream())
+    it.model.gate.clear()
+    request = ask(number)
+    job = it.scheduler.submit(request)
+    await anext(job)
+    request.cancellation.is_satisfied = True
+    job.abandon()
+    it.model.gate.set()
+    await until(lambda: it.scheduler.running == 0)
+    assert it.failures == {}
+    assert (it.said.stages["success"].count, it.said.stages["fail"].count) == (1, 0)
+    assert not any(each["cancel"].count or each["fail"].count for each in it.said.responses.values())
+
+
 async def test_what_comes_too_late_or_finds_no_room(
     bench: Callable[..., Bench], ask: Callable[..., InferRequest], clock: Clock
 ) -> None:

@@ -1,0 +1,1 @@
+from tests.equivalence.text_forms import *
