@@ -70,6 +70,7 @@ def test_the_shipped_configuration_has_the_ports_of_the_old_servers() -> None:
         8500: "grpc tf_serving",
         8501: "http tf_serving",
         7080: "http grps",
+        9000: "http openai",
         7081: "grpc grps",
     }
 
@@ -456,7 +457,7 @@ def test_series_are_read_as_the_tests_of_the_system_read_them(watched: tuple[Gat
     """A burst has left errors of every side, in every dialect."""
     gateway, _ = watched
     counted: Series = gateway.metrics()
-    assert counted.values("dialect") == {"open_inference", "tf_serving", "grps"}
+    assert counted.values("dialect") == {"open_inference", "tf_serving", "grps", "openai"}
     assert {"OK", "NOT_FOUND", "INVALID_ARGUMENT", "INTERNAL"} <= counted.values("code")
 
 

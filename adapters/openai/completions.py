@@ -140,7 +140,7 @@ def encode_completions(answer: InferResponse | Sequence[InferResponse], question
             choices.append(_choice(text, text.text, text.finish_reason, text.begins))
         return Reply(orjson.dumps(_told(exchange, choices, usage(exchange))), headers={"Content-Type": JSON})
     piece: GeneratedText = question.wire
-    offset, delta = piece.begins + max(piece.sent - len(piece.echo), 0), piece.take_delta()
+    offset, delta = piece.offset, piece.take_delta()
     body = _event(exchange, [_choice(piece, delta, None, offset)]) if delta else b""
     return Reply(body, 200, EVENT_STREAM, streamed=True)
 
@@ -151,7 +151,7 @@ def encode_completions_end(answer: InferResponse | None, request: InferRequest) 
     exchange = text.exchange
     if not exchange.stream:
         return None
-    offset, rest = text.begins + max(text.sent - len(text.echo), 0), text.take_delta() + text.end()
+    offset, rest = text.offset, text.take_delta() + text.end()
     body = _event(exchange, [_choice(text, rest, text.finish_reason, offset)])
     if exchange.is_over:
         if exchange.wants_usage:

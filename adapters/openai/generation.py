@@ -130,6 +130,11 @@ class GeneratedText:
             self._pieces.append(rest)
         return rest
 
+    @property
+    def offset(self) -> int:
+        """Where what is to be sent now lies: a text that is sent with its prompt begins with it."""
+        return self.begins + max(self.sent - len(self.echo), 0)
+
     def take_delta(self) -> str:
         """What is to be sent now, once."""
         delta, self.delta = self.delta, ""

@@ -138,6 +138,7 @@ def burst(gateway: Gateway, ports: Ports) -> None:
             (200, 8000, "/v2/models/half_plus_two/infer", {"inputs": [tensor]}),
             (200, 7080, "/grps/v1/infer/predict?return-ndarray=true", {"ndarray": [image]}),
             (200, 8000, "/v2/models/writer/generate", {"text_input": "In the", "max_tokens": 2}),
+            (200, 9000, "/v1/completions", {"model": "writer", "prompt": "In the", "max_tokens": 2}),
             (404, 8501, "/v1/models/nobody:predict", {"instances": [1.0]}),
             (400, 8501, "/v1/models/half_plus_two:predict", {"instances": "seven"}),
             (500, 8000, "/v2/models/broken/infer", {"inputs": [tensor]}),

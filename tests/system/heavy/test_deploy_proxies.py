@@ -174,6 +174,7 @@ def test_grps_and_probes_pass_and_the_operator_s_pages_do_not(proxy: Proxy) -> N
         (8501, "POST", "/v1/models/half_plus_two:predict", b"{"),
         (8000, "POST", "/v2/models/nobody/infer", b"{}"),
         (7080, "GET", "/grps/v1/nothing?a=%20b", None),
+        (9000, "POST", "/openai/v1/completions", b'{"model": "nobody", "prompt": "x"}'),
     ],
 )
 def test_errors_keep_the_words_of_their_dialect(
