@@ -26,7 +26,7 @@ from tensorgate.adapters.protobuf import messages as descriptors
 from tensorgate.backends import BACKENDS
 from tensorgate.backends.execution import cuda_memory, registered
 from tensorgate.backends.execution.failures import free_pools, on_lost_device
-from tensorgate.backends.execution.gpu import read_gpu
+from tensorgate.backends.execution.gpu import device_bytes, read_gpu
 from tensorgate.backends.execution.own_process import ModelProcesses
 from tensorgate.backends.ops import OPS
 from tensorgate.backends.python import user_ops
@@ -39,7 +39,8 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.contract.backend import BackendKind, SpokenUpstream
+from tensorgate.gateway.config.residency import ModelResidency, Residency
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource, SpokenUpstream
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, SampleRequest
 from tensorgate.gateway.contract.execution import Computation
@@ -53,7 +54,7 @@ from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.local_engine import LocalEngine
-from tensorgate.gateway.model_loading import loader
+from tensorgate.gateway.model_loading import described, loader, model_source
 from tensorgate.gateway.models.catalog import (
     Catalog,
     Catalogs,
@@ -64,6 +65,7 @@ from tensorgate.gateway.models.catalog import (
 )
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
+from tensorgate.gateway.models.memory_meter import MemoryMeter
 from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
@@ -76,6 +78,7 @@ from tensorgate.gateway.monitoring.metrics import MetricsCollector, note_traced
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
 from tensorgate.gateway.monitoring.reload_metrics import reload_families
+from tensorgate.gateway.monitoring.residency_metrics import residency_families
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
@@ -118,6 +121,7 @@ _MAX_SHORT_CHARS: Final = 200
 """How long it is where there is a shorter one."""
 """The program of models with processes of their own. It imports this module."""
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
+_AS_ALL: Final = ModelResidency()
 Say = Callable[[str], None]
 
 
@@ -150,7 +154,13 @@ def _repository(
     load: LoadComputation,
     meters: Meters,
     cache: ResponseCache,
+    settings: Callable[[str], ModelResidency],
 ) -> Repository:
+
+    def describe(model: ModelConfig, source: ModelSource) -> Computation | None:
+        found = described(kinds, model, source)
+        return None if found is None else found.computation
+
     hooks = RepositoryDeps(
         load,
         meters,
@@ -161,13 +171,15 @@ def _repository(
         validate=validate,
         cache=cache,
         reclaim=reclaim_memory,
+        residency=settings,
+        describe=lambda model, name, version, path: describe(model, model_source(model, name, version, path)),
         warmup_requests=lambda path, view: [
             each
             for name, options in config.dialects().items()
             for each in kinds.dialects[name].warmup_requests(options, path, view)
         ],
     )
-    return Repository(models, hooks, config.model_control)
+    return Repository(models, hooks, config.model_control, config.residency, MemoryMeter(device_bytes))
 
 
 def catalog(
@@ -233,6 +245,7 @@ class App:
         self._authorization: Any = (None, (), None)
         self._kinds = kinds = config.extended(kinds)
         self._ops = config.ops
+        self._entries = config.models
         self._processes = ModelProcesses(MODEL_PROCESS, __version__)
         self.device_lost = asyncio.Event()
         self._ending: asyncio.Timeout | None = None
@@ -246,6 +259,8 @@ class App:
         ]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
         counting.append(self._processes.collect)
+        if config.residency.on_demand:
+            counting.append(lambda: residency_families(self.repository.on_demand))
         if self.observer is not None and self.observer.usage is not None:
             counting.append(self.observer.usage.collect)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
@@ -259,7 +274,9 @@ class App:
         self._validate = model_validator(kinds)
         self._servers = server_catalog(config, kinds, self._validate) if config.upstreams else None
         models = catalog(config, kinds, say, self._validate, self._servers)
-        self.repository = _repository(config, kinds, models, self._validate, self._load_model, meters, cache)
+        self.repository = _repository(
+            config, kinds, models, self._validate, self._load_model, meters, cache, self._residency_of
+        )
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
         )
@@ -338,9 +355,14 @@ class App:
     def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         """By what is plugged in now: a configuration may have brought operators since the start."""
         load = loader(
-            self._kinds, self.router.resolve, self._on_loop, self.config.cpu.budget(), self._processes, self._ops
+            self._kinds, self.router.resolve_loaded, self._on_loop, self.config.cpu.budget(), self._processes, self._ops
         )
         return load(config, name, version, path)
+
+    def _residency_of(self, name: str) -> ModelResidency:
+        """What a model's entry in the file in force says."""
+        entry = self._entries.get(name)
+        return _AS_ALL if entry is None else entry.residency
 
     def replica_offer(self, model: Model) -> ReplicaOffer | None:
         """What doors are told of a version of which they may run copies; None of any other."""
@@ -360,6 +382,7 @@ class App:
 
     def _take_over(self, config: Config) -> None:
         """All that a configuration says and that is no model, as far as it takes effect without a restart."""
+        self._entries = config.models
         self.service.admin = AdminKey(config.admin) if config.admin else None
         authorization = (config.auth, config.rate_limits, config.limits.max_elements)
         if authorization != self._authorization:  # else what was counted of callers goes on
@@ -425,6 +448,8 @@ class App:
         if self.config.reload.watch:
             self._tasks.append(asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds)))
         self._tasks.append(asyncio.ensure_future(self.repository.keep_retrying(report)))
+        if self.config.residency.on_demand:
+            self._tasks.append(asyncio.ensure_future(self.repository.on_demand.run()))
         if self._servers is not None:
             self._tasks.append(asyncio.ensure_future(self.repository.keep_following(self._servers, report)))
         if self.config.model_control.mode == "poll":
@@ -663,7 +688,10 @@ def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
         models = catalog(config, kinds, validate=validate)
         processes = ModelProcesses(MODEL_PROCESS, __version__)
         load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget(), processes, config.ops)
-        repository = _repository(config, kinds, models, validate, load_model, Meters(), ResponseCache())
+        everything = config.model_copy(update={"residency": Residency()})
+        repository = _repository(
+            everything, kinds, models, validate, load_model, Meters(), ResponseCache(), lambda name: _AS_ALL
+        )
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()

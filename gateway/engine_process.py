@@ -217,7 +217,7 @@ class EngineProcess:
         self._port.publish(self._number)
 
     def _serving(self) -> tuple[str, ...]:
-        return tuple([name for name in self._app.router.names() if self._service.serves(name)])
+        return tuple([name for name in self._app.router.held_names() if self._service.serves(name)])
 
     def _doors(self) -> list[dict[str, Any]]:
         """All that were ever there, for the operator's page."""

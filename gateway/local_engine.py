@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from tensorgate.gateway.contract.errors import ModelNotFound
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.errors import Code, GatewayError, ModelNotFound
 from tensorgate.gateway.contract.memory import Regions
 from tensorgate.gateway.contract.metrics import CacheUsage, EngineStatistics
 from tensorgate.gateway.contract.questions import (
@@ -36,8 +37,9 @@ from tensorgate.gateway.contract.questions import (
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.models.loader import public_error
 from tensorgate.gateway.models.meters import model_counts
-from tensorgate.gateway.models.model_state import AVAILABLE, LOADING
+from tensorgate.gateway.models.model_state import AVAILABLE, END, LOADING, START
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.routing.router import Router
@@ -70,6 +72,7 @@ class LocalEngine:
         self.check_forward = router.check_forward
         self.forwarded = router.forwarded
         self.names = router.names
+        self.is_public = router.is_public
         self.is_complete = repository.all_available
         self._answers: Mapping[type, Callable[[Any], Any]] = {
             ModelStatus: self._model_status,
@@ -100,6 +103,21 @@ class LocalEngine:
             return False
         await asyncio.shield(self._repository.admit(name, lambda report: None))
         return name in self._repository.snapshot.models
+
+    async def demand(self, model: str, deadline: float | None) -> None:
+        """See contract.engine.Engine."""
+        await self._repository.on_demand.demand(model, deadline)
+
+    def is_loadable(self, model: str) -> bool:
+        """See contract.engine.Engine."""
+        return self._repository.is_loadable(model) and not self._repository.on_demand.failure(model)
+
+    async def described(self, model: str) -> ModelView | None:
+        """See contract.engine.Engine."""
+        try:
+            return await asyncio.to_thread(self._repository.described, model)
+        except (GatewayError, ValueError, ImportError, OSError):  # what is wrong, its load will tell
+            return None
 
     def ask(self, question: Any) -> Any:
         return self._answers[type(question)](question)
@@ -133,9 +151,11 @@ class LocalEngine:
         if self._servers is None or not await self._repository.control_upstream(self._servers, question):
             await self._repository.unload(question.name, question.dependents)
 
-    def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
+    def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...] | Awaitable[tuple[VersionStatus, ...]]:
         ref = question.ref
         model = self._router.models_behind(ref.name)[0]
+        if self._is_absent(model):
+            return self._status_of_absent(ref, model)
         try:
             statuses = self._repository.statuses(model, ref.version)
         except ModelNotFound as error:
@@ -147,11 +167,44 @@ class LocalEngine:
             for each in statuses
         )
 
+    def _is_absent(self, model: str) -> bool:
+        """Whether a model is not in memory, and would be loaded for whoever asks."""
+        return self._repository.is_loadable(model) and not self._repository.is_known(model)
+
+    async def _status_of_absent(self, ref: ModelRef, model: str) -> tuple[VersionStatus, ...]:
+        """START: tracked, and nothing has been done with it yet; END where its last load failed. Source: TensorFlow
+        Serving, ModelVersionStatus.
+        """
+        try:
+            stored = await asyncio.to_thread(self._repository.read_demanded, model)
+        except (ValueError, OSError) as error:
+            return (VersionStatus(1, END, public_error(error)),)
+        failure = self._repository.on_demand.failure(model)
+        found = tuple(
+            [
+                VersionStatus(version, END, failure, Code.UNAVAILABLE) if failure else VersionStatus(version, START)
+                for version in sorted(stored.versions, reverse=True)
+                if ref.version in (None, version)
+            ]
+        )
+        if not found:
+            raise ModelNotFound(ref.name, ref.version, serves=ref.version is not None)
+        return found
+
     def _model_configurations(self, question: ModelConfigurations) -> Mapping[str, Mapping[str, Any]]:
         return {name: self._described(name, plain) for name, plain in self._repository.configurations().items()}
 
-    def _model_configuration(self, question: ModelConfiguration) -> Mapping[str, Any]:
+    def _model_configuration(self, question: ModelConfiguration) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+        if self._is_absent(question.name):
+            return self._configuration_of_absent(question.name)
         return self._described(question.name, self._repository.configuration(question.name))
+
+    async def _configuration_of_absent(self, name: str) -> Mapping[str, Any]:
+        try:
+            stored = await asyncio.to_thread(self._repository.read_demanded, name)
+        except (ValueError, OSError):
+            raise ModelNotFound(name, known=True) from None
+        return {"name": name, **stored.config.model_dump(mode="json")}
 
     def _described(self, name: str, configuration: Mapping[str, Any]) -> Mapping[str, Any]:
         """A model's configuration with its name, and the highest version that is loaded."""
@@ -187,6 +240,8 @@ class LocalEngine:
         models = self._repository.snapshot.models
         if question.ref is None:
             every = [(name, models[name]) for name in sorted(models)]
+        elif self._is_absent(question.ref.name):
+            every = []
         else:
             every = [(question.ref.name, cast("Mapping[int, Model]", self._router.served(question.ref)))]
         return tuple(
@@ -197,7 +252,7 @@ class LocalEngine:
 
     def _trace_settings(self, question: TraceSettings) -> Mapping[str, tuple[str, ...]]:
         model = self._router.models_behind(question.model)[0]
-        if model and model not in self._repository.snapshot.models:
+        if model and model not in self._repository.snapshot.models and not self._repository.is_loadable(model):
             raise ModelNotFound(question.model)
         self._tracing.change(model, question.changes)
         return self._tracing.settings(model)

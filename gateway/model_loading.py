@@ -10,12 +10,20 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tensorgate.backends.execution import pipeline as pipelines
 from tensorgate.backends.execution.own_process import ModelProcesses
-from tensorgate.backends.execution.spec_inference import NO_OPERATORS, Misfit, make_ops
+from tensorgate.backends.execution.spec_inference import (
+    NO_OPERATORS,
+    Misfit,
+    input_specs,
+    make_ops,
+    output_specs,
+    with_rows,
+)
 from tensorgate.gateway.config import ModelConfig, model_validator
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.files import ABSOLUTE, FileRef
@@ -90,6 +98,37 @@ def loader(
         return pipelines.load(kind, source, config.instances, before, after, _placement(config))
 
     return load
+
+
+class DescribedModel(NamedTuple):
+    """A version that is not loaded, as callers would see it, and a computation with its tensors that runs nothing."""
+
+    model: Described
+    computation: Computation
+
+
+def described(kinds: Registries, config: ModelConfig, source: ModelSource) -> DescribedModel | None:
+    """What a model's file and declarations tell, its operators included; None where only a load would. In a thread.
+    Raises Misfit, ValueError, ImportError, OSError as a load would.
+    """
+    check_process(config, kinds.backends[config.backend])
+    source, before, after = operators(kinds, config, source)
+    own = kinds.backends[config.backend].describe(source)
+    if own is None:
+        return None
+    if own.as_requests and (before or after):
+        raise Misfit(("preprocess" if before else "postprocess",), NO_OPERATORS)
+    source = with_rows(source, own.max_batch_size)
+    inputs, required = input_specs(source, own, before)
+    outputs = output_specs(source, own, after)
+    seen = Described(
+        tuple(inputs.values()), tuple(outputs.values()), own.max_batch_size, own.decoupled, platform=own.platform
+    )
+    executor: Any = own  # has all that model_spec reads of an executor
+    computation = Computation(
+        (executor,), seen.inputs, seen.outputs, tuple(required.values()), seen.max_batch_size, own.platform, "cpu"
+    )
+    return DescribedModel(seen, computation)
 
 
 def operators(kinds: Registries, config: ModelConfig, source: ModelSource) -> tuple[ModelSource, list[Op], list[Op]]:

@@ -114,6 +114,16 @@ class RemoteEngine:
         """Nothing is looked for here."""
         return False
 
+    async def demand(self, model: str, deadline: float | None) -> None:
+        """The engine loads models itself: no resolve raises MustLoad here."""
+
+    def is_loadable(self, model: str) -> bool:
+        """The engine knows."""
+        return False
+
+    async def described(self, model: str) -> None:
+        """The engine knows."""
+
     def check_forward(self, call: Call, ref: ModelRef) -> None:
         """Such questions are relayed in any case."""
 

@@ -24,7 +24,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
@@ -38,6 +38,7 @@ from tensorgate.gateway.contract.canonical import (
     ModelRef,
     ModelView,
     MustForward,
+    MustLoad,
     OutgoingSpan,
 )
 from tensorgate.gateway.contract.dialect import Endpoint, Follow, QuotaHeaders, Resolve
@@ -117,6 +118,10 @@ _UNKNOWN_BYTES: Final = SMALL_ANSWER_BYTES + 1
 TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
+_LOOKS: Final = frozenset({"metadata", "config"})
+"""Methods of calls that only look at a model: for these it is not loaded where its file tells enough."""
+_MOST_READS: Final = 4
+"""How often a call is read whose model is not there: for a route, each time another one may be loaded."""
 _STREAMED: Final = frozenset({"server", "bidi"})
 """Endpoints whose answers may be many replies."""
 _NEUTRAL: Final = "the model failed; the log of the server says more"
@@ -219,7 +224,7 @@ class Service:
                 send = self._enter(endpoint, call, send)
             try:
                 question = outcome.question = self._decode_at_once(endpoint, call, resolve)
-            except (MustOffload, ModelNotFound, LabelNotFound) as why:
+            except (MustOffload, ModelNotFound, LabelNotFound, MustLoad) as why:
                 question = outcome.question = await self._decode_again(why, endpoint, call, resolve)
             if type(question) is InferRequest:
                 if self.authorizer is not None and not call.admitted:
@@ -496,16 +501,30 @@ class Service:
         return endpoint.decode(call, resolve)
 
     async def _decode_again(self, why: Exception, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
-        """Read in a thread what is long, and anew what asks for a model that another server turns out to have."""
-        while True:
-            if isinstance(why, (ModelNotFound, LabelNotFound)) and not (
+        """Read in a thread what is long, and anew what asks for a model that another server turns out to have, or that
+        had to be loaded.
+        """
+        for _ in range(_MOST_READS):
+            if isinstance(why, MustLoad):
+                if endpoint.method in _LOOKS and (view := await self._engine.described(why.model)) is not None:
+                    return await self._decode_in_thread(endpoint, call, _finds(view))
+                await self._engine.demand(why.model, call.deadline)
+            elif isinstance(why, (ModelNotFound, LabelNotFound)) and not (
                 self._engine.discovers and await self._engine.discover(why.name)
             ):
                 raise why
             try:
                 return await self._decode_in_thread(endpoint, call, resolve)
-            except (ModelNotFound, LabelNotFound) as error:
+            except (ModelNotFound, LabelNotFound, MustLoad) as error:
                 why = error
+        raise ModelUnavailable(why.model if isinstance(why, MustLoad) else str(why))
+
+    async def _decode_loaded(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
+        """Read in a thread, and once more where the model has left meanwhile and had to be loaded again."""
+        try:
+            return await self._decode_in_thread(endpoint, call, resolve)
+        except MustLoad as why:
+            return await self._decode_again(why, endpoint, call, resolve)
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
@@ -546,8 +565,7 @@ class Service:
         try:
             found = self._submit(outcome, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
-            request = await self._decode_in_thread(endpoint, call, resolve)
-            found = self._submit(outcome, request)
+            request, found = await self._submit_again(outcome, resolve)
         if accepted is not None and not call.accepted:  # once, however many models it tries
             accepted(request.view.decoupled)
         call.accepted = True
@@ -565,6 +583,16 @@ class Service:
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
             await _done(send(_seen(outcome, end)))
         return outcome.answered - submitted
+
+    async def _submit_again(
+        self, outcome: CallOutcome, resolve: Resolve
+    ) -> tuple[InferRequest, InferResponse | GatewayError | Answers]:
+        """Read a call anew whose model has left, and submit that: models that are loaded on demand may leave again."""
+        for _ in range(_MOST_READS):
+            request = await self._decode_loaded(outcome.endpoint, outcome.call, resolve)
+            with suppress(ModelUnavailable):
+                return request, self._submit(outcome, request)
+        raise ModelUnavailable(request.view.name)
 
     async def _reply_each(
         self,
@@ -618,7 +646,7 @@ class Service:
             try:
                 request = self._decode_at_once(endpoint, call, resolve)
             except MustOffload:
-                request = await self._decode_in_thread(endpoint, call, resolve)
+                request = await self._decode_loaded(endpoint, call, resolve)
             return request
 
         def infer(request: InferRequest, resolve: Resolve, on_answer: OnAnswer | None) -> Awaitable[float]:
@@ -785,7 +813,7 @@ class Service:
 
     def serves(self, name: str) -> bool:
         """Whether traffic should come here for a model of that name; any other name stands for the server."""
-        if name in self._engine.names():
+        if self._engine.is_public(name):
             return self._model_ready(ModelReady(ModelRef(name)))
         return self.ready
 
@@ -800,6 +828,8 @@ class Service:
             view = self._engine.resolve(question.ref)
         except GatewayError:
             return False
+        except MustLoad as loadable:
+            return not self.draining and self._engine.is_loadable(loadable.model)
         return not self.draining and view.handle.is_ready()
 
     def _server_metadata(self, question: ServerMetadata) -> ServerDescription:
@@ -913,6 +943,11 @@ async def _done(sent: Awaitable[None] | None) -> None:
     """Wait until a reply has left."""
     if sent is not None:
         await sent
+
+
+def _finds(view: ModelView) -> Resolve:
+    """A resolve for a call that is about this model, whatever it names."""
+    return lambda ref: view
 
 
 def _text_bytes(array: Array) -> int:

@@ -50,6 +50,19 @@ def read_gpu(device: str) -> Gpu | None:
     )
 
 
+def device_bytes(device: str) -> int:
+    """ "cuda:0" -> the bytes that are taken there, without those that CuPy keeps for later; 0 where nobody tells. For
+    any thread.
+    """
+    try:
+        cupy = importlib.import_module("cupy")
+        with Selected(cupy.cuda.runtime, int(device.partition(":")[2])):
+            free, total = cupy.cuda.runtime.memGetInfo()
+            return int(total - free - cupy.get_default_memory_pool().free_bytes())
+    except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
+        return 0
+
+
 def no_room(source: ModelSource, device: str, text: str) -> str:
     """A remark on a failed load: the limit, what is free on the GPU where it was tried, and what the runtime said."""
     facts = []

@@ -88,6 +88,7 @@ class ModelProcesses:
             is_ready=lambda: any(process.is_up for process in processes),
             devices=tuple(process.device.name for process in processes) * first.loaded.executors,
             instances=len(processes),
+            memory=lambda: sum([process.memory_bytes() for process in processes]),
         )
 
     def count(self, model: str, version: int, reason: str) -> None:

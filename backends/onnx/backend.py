@@ -22,7 +22,7 @@ from tensorgate.backends.execution.graphs import Graphs
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.onnx.binding import Bindings
 from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession, Recording
-from tensorgate.backends.onnx.description import ScalarVectors, describe
+from tensorgate.backends.onnx.description import PLATFORM, ScalarVectors, describe
 from tensorgate.backends.onnx.failures import is_about_inputs, plain
 from tensorgate.backends.onnx.file import MODEL_FILE, model_file, unknown_ranks
 from tensorgate.backends.onnx.providers import (
@@ -103,7 +103,7 @@ class OnnxBackend(Backend):
 
     device: Device
     inline = True
-    platform = "onnxruntime_onnx"
+    platform = PLATFORM
 
     def __init__(self, source: ModelSource) -> None:
         options: OnnxOptions = source.options

@@ -35,6 +35,9 @@ _ELEMENTS: Final[Mapping[int, str]] = {
 """TensorProto.DataType of those that a tensor of ours can have."""
 
 
+PLATFORM: Final = "onnxruntime_onnx"
+
+
 def describe(source: ModelSource) -> Described | None:
     """None where reading the file would take too long. Raises ValueError as loading would."""
     options: Any = source.options
@@ -50,7 +53,7 @@ def describe(source: ModelSource) -> Described | None:
         vectors = ScalarVectors(batch)
         inputs = inputs if source.inputs else vectors.shown(inputs)
         outputs = outputs if source.outputs else vectors.shown(outputs)
-    return Described(inputs, outputs, batch)
+    return Described(inputs, outputs, batch, platform=PLATFORM)
 
 
 def _specs(tensors: Iterable[GraphTensor]) -> tuple[TensorSpec, ...]:

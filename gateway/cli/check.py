@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tensorgate.backends.execution import spec_inference
+from tensorgate.backends.execution.spec_inference import Misfit
 from tensorgate.gateway.app import catalog
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
 from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
 from tensorgate.gateway.contract.errors import ModelNotFound
-from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.model_loading import check_process, model_source, operators
+from tensorgate.gateway.model_loading import described, model_source
 from tensorgate.gateway.models.loader import error_line
 from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
@@ -79,32 +77,18 @@ class _Checks:
             self.known[name][version] = None
             try:
                 self.known[name][version] = self._version(config, model_source(config, name, version, path))
-            except spec_inference.Misfit as misfit:
+            except Misfit as misfit:
                 yield misfit.key, misfit.text
             except Exception as error:  # as in a load, whatever fails is reported
                 yield (), error_line(error)
 
     def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
         """A version as callers see it. Raises what does not fit."""
-        check_process(config, self.kinds.backends[config.backend])
-        source, before, after = operators(self.kinds, config, source)
-        own = self.kinds.backends[config.backend].describe(source)
-        if own is None:
+        seen = described(self.kinds, config, source)
+        if seen is None:
             return None
-        if own.as_requests and (before or after):
-            raise spec_inference.Misfit(("preprocess" if before else "postprocess",), spec_inference.NO_OPERATORS)
-        source = spec_inference.with_rows(source, own.max_batch_size)
-        inputs, required = spec_inference.input_specs(source, own, before)
-        outputs = spec_inference.output_specs(source, own, after)
-        seen = Described(tuple(inputs.values()), tuple(outputs.values()), own.max_batch_size, own.decoupled)
-        executor: Any = own  # has all that model_spec reads of an executor
-        model_spec(
-            config,
-            Computation(
-                (executor,), seen.inputs, seen.outputs, tuple(required.values()), seen.max_batch_size, "", "cpu"
-            ),
-        )
-        return seen
+        model_spec(config, seen.computation)
+        return seen.model
 
     def _find(self, name: str, version: int | None) -> Described | None:
         """A version, by default the highest. Raises ModelNotFound."""

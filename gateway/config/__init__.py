@@ -10,6 +10,7 @@ options.py     Config, the whole file; config_class adds what is plugged in
   model.py       a model: versions, devices, batches, tensors, padding, warm-up, signatures
   schedule.py    a model's queue, priorities and sequences
   routes.py      public names that lead to models, and mirroring
+  residency.py   which models are in memory
   security.py    who may call, administrate, and how often
   resources.py   processors, memory, caches, and what a caller may send
   observing.py   access log, metrics and traces
@@ -31,6 +32,7 @@ from tensorgate.gateway.config.listeners import Cors, Listener, MetricsListener,
 from tensorgate.gateway.config.model import ModelConfig, SignatureConfig, WarmupInput, WarmupSample
 from tensorgate.gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
 from tensorgate.gateway.config.options import Config, ModelControl, config_class, json_schema
+from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
 from tensorgate.gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from tensorgate.gateway.config.security import Admin, ApiKey, Auth, Jwt, RateLimit
@@ -61,6 +63,7 @@ __all__ = [
     "Problem",
     "QueueConfig",
     "RateLimit",
+    "Residency",
     "RouteConfig",
     "RouteTarget",
     "Rule",

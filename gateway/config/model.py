@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from tensorgate.gateway.config.residency import ModelResidency
 from tensorgate.gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from tensorgate.gateway.config.values import MAX_VERSION, ByteSize, Placement, VersionPolicy, refuse
 from tensorgate.gateway.contract.backend import Cut, Padding, RaggedInput
@@ -278,6 +279,8 @@ class ModelConfig(Options):
     text: TextOptions | None = None
     """What the model does with text, for callers that send texts and chats, and no tensors; null: nothing that they can
     ask for."""
+    residency: ModelResidency = ModelResidency()
+    """How it is held where models are loaded on demand."""
     response_cache: bool = False
     """Whether equal requests may get an answer that was given before; for models whose answer depends on nothing but
     the request's tensors and parameters. See the section of the same name."""

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from tensorgate.gateway.config.listeners import Listen, Listener
 from tensorgate.gateway.config.model import ModelConfig, Step
 from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTelemetryConfig, RecordConfig, Tracing
+from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.config.resources import Cpu, Limits, Processes, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
 from tensorgate.gateway.config.security import Admin, Auth, RateLimit
@@ -105,6 +106,8 @@ class Config(Options):
     """Other servers by a name of yours, whose models are served here under their own names."""
     model_control: ModelControl = ModelControl()
     """Which models are loaded, and who decides."""
+    residency: Residency = Residency()
+    """Which models are in memory: all from the start on, or those that somebody asks for."""
     admin: Admin | None = None
     """What callers must show who change the server's state; null: nothing."""
     auth: Auth | None = None

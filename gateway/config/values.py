@@ -125,6 +125,9 @@ _MAX_UNIX_BYTES: Final = 107
 """The longest path of a Unix socket. Source: unix(7), sun_path with its end."""
 _UNITS: Final = {unit: 1024**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}
 BYTE_SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(B|KiB|MiB|GiB|TiB)"
+_SECONDS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MAX_SECONDS: Final = 1e9
+DURATION = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|m|h|d)"
 DEVICE = r"cpu|cuda(:[0-9]{1,4})?"
 PLACEMENT = rf"auto|all|cuda:\*|{DEVICE}"
 
@@ -151,6 +154,15 @@ def _parse_size(size: Any) -> int:
     split = re.fullmatch(BYTE_SIZE, size) if isinstance(size, str) else None
     if split is None or not (found := int(float(split[1]) * _UNITS[split[2]])):
         raise ValueError("expected a number of bytes, or text like 2GiB or 512MiB")
+    return found
+
+
+def _parse_duration(duration: Any) -> float:
+    if type(duration) in (int, float) and 0 <= duration < _MAX_SECONDS:
+        return float(duration)
+    split = re.fullmatch(DURATION, duration) if isinstance(duration, str) else None
+    if split is None or (found := float(split[1]) * _SECONDS[split[2]]) >= _MAX_SECONDS:
+        raise ValueError("expected a number of seconds, or text like 30s, 10m or 2h")
     return found
 
 
@@ -189,6 +201,13 @@ ByteSize = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{BYTE_SIZE}$"}]}),
 ]
 """A number of bytes, or text with a unit of 1024s."""
+
+Duration = Annotated[
+    float,
+    PlainValidator(_parse_duration),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{DURATION}$"}]}),
+]
+"""A number of seconds, or text with a unit."""
 
 PublicName = Annotated[str, AfterValidator(_check_name)]
 """A name under which callers reach a model: paths of every dialect can carry it."""

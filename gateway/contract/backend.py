@@ -205,6 +205,8 @@ class Described:
     as_requests: bool = False
     """Whether it is a RequestBackend, which has no operators around it."""
     batches_sequences: bool = False
+    platform: str = ""
+    """As the loaded model would say it; empty where only its load tells how callers see the model."""
 
 
 ConfigProblem: TypeAlias = tuple[tuple[str | int, ...], str]

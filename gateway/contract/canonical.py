@@ -96,6 +96,14 @@ class ModelView:
     """Has another server answer whole calls, where that may be."""
 
 
+class MustLoad(Exception):
+    """Raised by a resolve: the model that answers is one of those that are loaded when somebody asks for them."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
 class MustForward(Exception):
     """Raised by a resolve: the server behind this model answers the whole call."""
 

@@ -100,7 +100,7 @@ class Engine(StatisticsSource, Protocol):
     """The memory that callers share with the engine."""
 
     def resolve(self, ref: ModelRef) -> ModelView:
-        """Find the version that answers under a name. In any thread. Raises ModelNotFound, LabelNotFound."""
+        """Find the version that answers under a name. In any thread. Raises ModelNotFound, LabelNotFound, MustLoad."""
         ...
 
     def resolver(self, call: Call) -> CallResolver | None:
@@ -115,6 +115,26 @@ class Engine(StatisticsSource, Protocol):
     async def discover(self, name: str) -> bool:
         """Look for a model of that name at other servers -> whether it is served now, and was not before. Raises
         Unavailable where they cannot be asked.
+        """
+        ...
+
+    async def demand(self, model: str, deadline: float | None) -> None:
+        """Wait until a model is loaded for which a resolve has raised MustLoad. Raises Unavailable, which says when to
+        ask again, and DeadlineExceeded.
+        """
+        ...
+
+    def is_public(self, name: str) -> bool:
+        """Whether a model or route has this name, loaded or not."""
+        ...
+
+    def is_loadable(self, model: str) -> bool:
+        """Whether a model that is not loaded would be if somebody asked for it now: its last load has not failed."""
+        ...
+
+    async def described(self, model: str) -> ModelView | None:
+        """Return a model that is not loaded as its file describes it, to be looked at and not to be asked; None where
+        only its load would tell.
         """
         ...
 

@@ -109,6 +109,8 @@ class Computation:
     """How many copies of the model are behind the executors."""
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
     """The axes, by input, in which requests that share a run may differ."""
+    memory: Callable[[], int] = lambda: 0
+    """Reads the bytes of the host that its own processes hold, which are none of the gateway's. In any thread."""
     parts: tuple[ModelRef, ...] = ()
     """The models without which it cannot answer."""
     forwarder: Forwarder | None = None

@@ -29,7 +29,7 @@ from tensorgate.gateway.contract.canonical import (
     Sequence,
     TopK,
 )
-from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.errors import GatewayError, ModelUnavailable
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.arena import Arena, PeerArena
 from tensorgate.gateway.crossing.channel import Channel, greet, hello_of
@@ -269,7 +269,7 @@ class DoorConnection:
             seconds = self._host.seconds_of(message.model, request)
             found = view.handle.submit(request) if view.decoupled else view.handle.answer(request)
         except Exception as error:
-            self._send_failure(call, error, recorder, refused=True)
+            self._send_refusal(call, error, recorder)
             return
         if isinstance(found, InferResponse):
             self._send_answer(call, found, recorder, seconds)
@@ -337,6 +337,13 @@ class DoorConnection:
             )
         except (GatewayError, OverflowError, ValueError, TypeError) as error:
             self._send_failure(call, error, recorder)
+
+    def _send_refusal(self, call: int, error: Exception, recorder: Recorder | None) -> None:
+        """The model did not accept a request: where it has left, the door does not know it yet."""
+        if isinstance(error, ModelUnavailable):
+            self.channel.send(Stale(call))
+        else:
+            self._send_failure(call, error, recorder, refused=True)
 
     def _send_failure(
         self, call: int, error: BaseException, recorder: Recorder | None, *, refused: bool = False

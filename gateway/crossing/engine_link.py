@@ -104,6 +104,8 @@ class RemoteSnapshot:
     unloaded: frozenset[str] = frozenset()
     starting: frozenset[str] = frozenset()
     """Of these the engine knows."""
+    loadable: frozenset[str] = frozenset()
+    """Of these, too: a door asks it for every name that it does not know."""
 
 
 class RemoteAnswers(AsyncIterator[InferResponse]):

@@ -80,6 +80,7 @@ class ClosedScheduler:
 
     queued = running = 0
     queued_tokens: int | None = None
+    is_quiet = True
 
     def __init__(self, name: str, error: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         self._name = name
@@ -95,6 +96,44 @@ class ClosedScheduler:
 
     def give_up(self, why: type[GatewayError] = ModelUnavailable) -> None:
         """Nobody waits for an answer."""
+
+
+class _Absent:
+    """The handle of a version that is not loaded: it is looked at, and not asked."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def is_ready(self) -> bool:
+        """It would be loaded for whoever asks."""
+        return True
+
+    def submit(self, request: InferRequest) -> NoReturn:
+        raise ModelUnavailable(self._name)
+
+    answer = submit
+
+
+def absent_view(
+    name: str, version: int, versions: tuple[int, ...], computation: Computation, spec: ModelSpec
+) -> ModelView:
+    """How callers would see a version that is not loaded; `computation` tells its tensors and runs nothing."""
+    inputs = {each.name: each for each in computation.inputs}
+    outputs = {each.name: _labelled(each, spec.labels) for each in computation.outputs}
+    return ModelView(
+        name=name,
+        version=version,
+        versions=versions,
+        inputs=inputs,
+        outputs=outputs,
+        signatures={DEFAULT_SIGNATURE: Signature(DEFAULT_SIGNATURE, inputs, outputs), **spec.signatures},
+        max_batch_size=spec.policy.max_batch_size,
+        platform=computation.platform,
+        handle=_Absent(name),
+        decoupled=computation.executors[0].decoupled,
+        mappings=spec.mappings,
+        configuration=spec.configuration,
+    )
 
 
 class Model:
@@ -196,6 +235,11 @@ class Model:
     @property
     def running(self) -> int:
         return self._scheduler.running
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no request and no sequence is under way."""
+        return self._scheduler.is_quiet
 
     def is_ready(self) -> bool:
         """Whether requests should come now."""

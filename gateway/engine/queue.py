@@ -92,6 +92,11 @@ class SchedulerQueue(Protocol):
     for the clock.
     """
 
+    @property
+    def alive(self) -> int:
+        """Sequences that are not over."""
+        ...
+
     def add(self, pending: PendingRequest) -> None:
         """Take in a request. Raises QueueFull, and what else refuses it."""
         ...
@@ -135,6 +140,8 @@ class RequestQueue:
     A request's rank orders it: two for each level, the second for those that were delayed. Without levels it is 0, or
     1 for those that were delayed.
     """
+
+    alive = 0
 
     def __init__(self, name: str, policy: QueuePolicy, budget: TokenBudget | None = None) -> None:
         self._name = name

@@ -126,6 +126,11 @@ class Scheduler:
         """Requests in batches that run, and requests that run without."""
         return sum(len(batch.members) for batch in self._active) + len(self._inline_calls)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits, runs, or is to go on: a model that leaves now costs nobody anything."""
+        return not (self._queue.queued or self._active or self._inline_calls or self._queue.alive)
+
     def submit(self, request: InferRequest) -> PendingRequest | CompletedResponse:
         """Accept a request: it is answered at once, or queued. Raises what `answer` does."""
         found = self.answer(request, awaited=False)

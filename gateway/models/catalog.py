@@ -88,7 +88,7 @@ class FolderCatalog:
 
     def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
         """Like Catalog.read; a model whose files are in `folder` need not exist in the repositories."""
-        place = folder or self._found().get(name)
+        place = folder or self._place(name)
         if place is None:
             raise ModelNotFound(name)
         if not name.isprintable() or "/" in name:
@@ -96,16 +96,26 @@ class FolderCatalog:
         return self._validate(self._read_folder(place, configuration, name), place)
 
     def fingerprint(self, name: str) -> Hashable:
-        place = self._found().get(name)
+        place = self._place(name)
         return () if place is None else tree_fingerprint(place)
+
+    def _place(self, name: str) -> Path | None:
+        """Where a model lies: of ten thousand, one is looked at."""
+        if not _is_model(name) or "/" in name:
+            return None
+        return next((place for folder in self._folders if (place := folder / name).is_dir()), None)
 
     def _found(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
         for folder in self._folders:
             for entry in folder.iterdir():  # Path.is_dir is quiet about a link that leads to itself
-                if entry.name[0] != "." and entry.name.isprintable() and entry.is_dir():
+                if _is_model(entry.name) and entry.is_dir():
                     found.setdefault(entry.name, entry)
         return found
+
+
+def _is_model(name: str) -> bool:
+    return name[:1] not in ("", ".") and name.isprintable()
 
 
 class Catalogs:
@@ -126,7 +136,7 @@ class Catalogs:
         raise ModelNotFound(name)
 
     def fingerprint(self, name: str) -> Hashable:
-        return next((each.fingerprint(name) for each in self._catalogs if name in each.names()), ())
+        return next((found for each in self._catalogs if (found := each.fingerprint(name))), ())
 
 
 def folder_reader(translate: Translate, otherwise: ReadFolder | None = None) -> ReadFolder:

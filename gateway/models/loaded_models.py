@@ -28,13 +28,15 @@ class Snapshot:
     """All versions that are ready, by model, ascending. An ensemble is ready while its parts are.
 
     `labels` has the version labels of every wanted model, loaded or not; `unloaded` names models that served once and
-    are not wanted any more, `starting` those that are being loaded since the start.
+    are not wanted any more, `starting` those that are being loaded since the start, `loadable` those that are loaded
+    when somebody asks for them, loaded or not.
     """
 
     models: Mapping[str, Mapping[int, Model]] = NOTHING
     labels: Mapping[str, Mapping[str, int]] = NOTHING
     unloaded: frozenset[str] = frozenset()
     starting: frozenset[str] = frozenset()
+    loadable: frozenset[str] = frozenset()
 
 
 class LoadedModels:
@@ -47,6 +49,7 @@ class LoadedModels:
         self._closing: dict[asyncio.Task[None], Iterable[Model]] = {}
         self._reclaiming: asyncio.Future[None] | None = None
         self._ended = False
+        self.loadable: frozenset[str] = frozenset()
         self.snapshot = Snapshot()
         self._publish()
 
@@ -87,8 +90,11 @@ class LoadedModels:
         self.snapshot = Snapshot(
             {name: versions for name, versions in complete.items() if versions},
             {name: state.labels for name, state in states.items() if state.wanted},
-            frozenset(name for name, state in states.items() if not state.wanted and state.statuses),
+            frozenset(
+                name for name, state in states.items() if not (state.wanted or state.on_demand) and state.statuses
+            ),
             frozenset(name for name, state in states.items() if state.starting),
+            self.loadable,
         )
 
     # ------------------------------------------------------------------------------------------------ loading one model
@@ -182,6 +188,11 @@ class LoadedModels:
         state.fingerprint = None
         self._publish()
         self._retire(state, gone, state.stored.upload if state.stored else None)
+
+    async def _until_closed(self, name: str) -> None:
+        """Wait until no version of a model is being closed."""
+        tasks = [task for task, models in self._closing.items() if any(model.name == name for model in models)]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _discard(self, state: ModelState, made: Mapping[int, Model]) -> None:
         """Close versions that never served, because others of the same load failed."""

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tensorgate.gateway.config import ModelConfig
+from tensorgate.gateway.config.residency import ModelResidency
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import WarmupRequest
 from tensorgate.gateway.contract.errors import Code, GatewayError, Reason, source_location, text_of
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.engine.model import Model, absent_view
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.warmup import WarmUp
 from tensorgate.gateway.models.catalog import Catalog, Validate
@@ -78,6 +79,8 @@ class RepositoryDeps:
     """What the composition root knows of models and the repository does not.
 
     `load` makes a computation, `meters` count what versions do.
+    `describe` tells of a version that is not loaded, where its file does; it is called in a thread.
+    `residency` is what a model's entry in the file says of how it is held, before that is read.
     `versioned` tells whether a model has version folders, `numbers` which versions one without them has, `runs_code`
     whether its files are programs, `parts` which models an ensemble is composed of; `validate` turns a model's plain
     YAML form into its configuration. `cache` is for models with response_cache. `reclaim` returns freed memory to the
@@ -95,6 +98,8 @@ class RepositoryDeps:
     runs_code: Callable[[ModelConfig], bool] = lambda config: True
     warmup_requests: Callable[[Path, ModelView], list[WarmupRequest]] = lambda path, view: []
     numbers: Callable[[ModelConfig], Iterable[int]] = lambda config: (1,)
+    residency: Callable[[str], ModelResidency] = lambda name: ModelResidency()
+    describe: Callable[[ModelConfig, str, int, Path], Computation | None] = lambda config, name, version, path: None
 
 
 class ModelLoader:
@@ -125,7 +130,7 @@ class ModelLoader:
         """
         if not self._trusted and (program := first_program(files)) is not None:
             raise ValueError(f"file '{program}' is a program; {_NO_PROGRAMS}")
-        fingerprint = self._catalog.fingerprint(name) if name in self._catalog.names() else None
+        fingerprint = self._catalog.fingerprint(name) or None
         if configuration is None and served is not None and served.upload is None and served.fingerprint == fingerprint:
             configuration = served.given
         upload = store(files) if files else None
@@ -152,6 +157,19 @@ class ModelLoader:
         deps = self._deps
         versions = wanted_versions(config) if deps.versioned(config) else dict.fromkeys(deps.numbers(config), place)
         return StoredModel(config, versions, fingerprint, upload, given)
+
+    def described(self, stored: StoredModel, name: str) -> ModelView | None:
+        """How callers would see the highest version of a model; None where only its load would tell. In a thread.
+        Raises as a load does.
+        """
+        version = max(stored.versions, default=None)
+        if version is None:
+            return None
+        config = stored.config
+        computation = self._deps.describe(config, name, version, stored.versions[version])
+        if computation is None or not computation.platform or config.sequences is not None:
+            return None
+        return absent_view(name, version, tuple(stored.versions), computation, model_spec(config, computation))
 
     async def load_version(self, name: str, version: int, stored: StoredModel, report: Report) -> Model | Reason:
         """A version, loaded and warmed up, or the reason for callers why not."""

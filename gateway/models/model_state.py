@@ -63,10 +63,10 @@ class ModelState:
     """One model, loaded or not. Whoever loads or unloads it holds its lock.
 
     `starting`: it is wanted from the start on, and the first attempt to load it is not over. `wanted`: it counts for
-    readiness, unless it `is_new`: added while others serve, and not served yet. `failed`: not all versions that were
-    wanted first could be loaded; `error`: why none could be. `fingerprint` is that of the last attempt, `stored` what
-    the versions were loaded from. `labels` are the configuration's, or those of a caller's list. `models` are loaded;
-    those of which no part is missing are `served`.
+    readiness, unless it `is_new`: added while others serve, and not served yet; or is here `on_demand`, because
+    somebody asked for it. `failed`: not all versions that were wanted first could be loaded; `error`: why none could
+    be. `fingerprint` is that of the last attempt, `stored` what the versions were loaded from. `labels` are the
+    configuration's, or those of a caller's list. `models` are loaded; those of which no part is missing are `served`.
     """
 
     name: str
@@ -75,6 +75,7 @@ class ModelState:
     is_new: bool = False
     failed: bool = False
     error: str = ""
+    on_demand: bool = False
     fingerprint: Hashable = None
     stored: StoredModel | None = None
     labels: Mapping[str, int] = field(default_factory=dict)

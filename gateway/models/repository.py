@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from tensorgate.gateway.config import ModelControl
+from tensorgate.gateway.config import ModelConfig, ModelControl, Residency
 from tensorgate.gateway.config.options import EVERYTHING
+from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.errors import (
+    Code,
     GatewayError,
     LabelRefused,
     LoadFailed,
@@ -28,6 +30,7 @@ from tensorgate.gateway.contract.errors import (
 )
 from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel, VersionStatus, WantedModel
 from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.catalog import Catalog
 from tensorgate.gateway.models.changes import CatalogDiff, catalog_diff, differs
 from tensorgate.gateway.models.listed_catalog import PLATFORM, ListedCatalog
@@ -41,12 +44,15 @@ from tensorgate.gateway.models.loader import (
     public_error,
     without_folders,
 )
+from tensorgate.gateway.models.memory_meter import MemoryMeter
 from tensorgate.gateway.models.model_state import ModelState, StoredModel
+from tensorgate.gateway.models.on_demand import OnDemand
 from tensorgate.gateway.models.server_catalog import ServerCatalog
 
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN_S: Final = 1.0
+_LOADABLE: Final = "loaded when it is asked for"
 
 Result = TypeVar("Result")
 
@@ -54,15 +60,96 @@ Result = TypeVar("Result")
 class Repository(LoadedModels):
     """Loads and unloads models of a catalog, as model control allows, and keeps the state of each."""
 
-    def __init__(self, catalog: Catalog, deps: RepositoryDeps, control: ModelControl | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        deps: RepositoryDeps,
+        control: ModelControl | None = None,
+        residency: Residency | None = None,
+        meter: MemoryMeter | None = None,
+    ) -> None:
         self._control = control or ModelControl()
+        self._residency = residency or Residency()
         roots = [root.path for root in self._control.model_roots]
         self._catalog = ListedCatalog(catalog, deps.versioned, deps.validate, roots)
         loader = ModelLoader(self._catalog, deps, trusted=self._control.trusted)
-        super().__init__(loader, deps, self._control.chosen(catalog.names()))
+        names = catalog.names()
+        held = [name for name in self._control.chosen(names) if not self._is_on_demand(name)]
+        super().__init__(loader, deps, held)
+        self.on_demand = OnDemand(self, self._residency, meter or MemoryMeter(), deps.residency)
+        self._barred: set[str] = set()
+        """Models that callers have unloaded, which come back only if they load them."""
+        self._pinned = [name for name in names if self._is_on_demand(name) and self._is_pinned(name)]
+        self._note_loadable(names)
         self._work: set[asyncio.Task[Any]] = set()
         self._reloading = asyncio.Lock()
         self._closed = False
+
+    # ------------------------------------------------------------------------------------------------------- on demand
+
+    def _is_on_demand(self, name: str) -> bool:
+        return self._residency.is_on_demand(name) or self._residency.is_pinned(name)
+
+    def _is_pinned(self, name: str) -> bool:
+        return self._residency.is_pinned(name) or self.deps.residency(name).pin
+
+    def _note_loadable(self, names: Iterable[str]) -> None:
+        """Publish which models of the catalog are loaded when somebody asks for them."""
+        self.loadable = frozenset(name for name in names if self._is_on_demand(name)) - self._barred
+        self._publish()
+
+    def is_loadable(self, name: str) -> bool:
+        """Whether a model is loaded when somebody asks for it."""
+        return name in self.loadable
+
+    def is_known(self, name: str) -> bool:
+        """Whether a model is in memory, or is being loaded or unloaded."""
+        return name in self._states
+
+    def loaded(self, name: str) -> Iterable[Model]:
+        """The versions of a model that are in memory."""
+        state = self._states.get(name)
+        return () if state is None else state.models.values()
+
+    def parts(self, config: ModelConfig) -> Iterable[str]:
+        """The models that a model is composed of."""
+        return self.deps.parts(config)
+
+    def read_demanded(self, name: str) -> StoredModel:
+        """A model as it lies on disk. In a thread. Raises ModelNotFound, ValueError, OSError."""
+        return self._loader.read(name)
+
+    def described(self, name: str) -> ModelView | None:
+        """How callers would see a model that is not loaded; None where only its load would tell. In a thread. Raises as
+        a load does.
+        """
+        return self._loader.described(self._loader.read(name), name)
+
+    async def load_demanded(self, stored: StoredModel, name: str, report: Report) -> Reason | None:
+        """Load a model that somebody asks for -> None, or why none of its versions serves."""
+        state = self._states.setdefault(name, ModelState(name))
+        state.on_demand = True
+        failures = await self._load(state, stored, report)
+        if state.models:
+            return None
+        self._drop(state)
+        return next(iter(failures.values()), Reason("no version to load", Code.NOT_FOUND))
+
+    async def evict(self, name: str) -> None:
+        """Unload a model, and wait until it has answered what it accepted and given back its memory."""
+        state = self._states.get(name)
+        if state is None:
+            return
+        async with state.lock:
+            self._unload(state)
+            await self._until_closed(name)
+            self._drop(state)
+
+    def _drop(self, state: ModelState) -> None:
+        """Forget a model that is not loaded: of those that are loaded on demand there may be many."""
+        if self._states.get(state.name) is state and not state.models:
+            del self._states[state.name]
+            self._publish()
 
     # --------------------------------------------------------------------------------------------------------- queries
 
@@ -82,7 +169,8 @@ class Repository(LoadedModels):
         A model that was unloaded on purpose does not count, nor a newer version that fails beside one that serves, nor
         a model that a reload added and that has never served.
         """
-        return all(state.ready for state in self._states.values() if state.wanted and not state.is_new)
+        wanted = [state for state in self._states.values() if state.wanted and not (state.is_new or state.on_demand)]
+        return all(state.ready for state in wanted)
 
     def stored(self, name: str) -> StoredModel | None:
         """What a model's versions were loaded from; None for one that was not."""
@@ -103,9 +191,14 @@ class Repository(LoadedModels):
     async def index(self, ready_only: bool = False) -> tuple[IndexEntry, ...]:
         """Every model of the catalog and every one that was loaded, by name."""
         names = await asyncio.to_thread(self._catalog.names)
-        states = {name: ModelState(name) for name in names} | self._states
+        states = {name: self._not_loaded(name) for name in names} | self._states
         entries = [entry for name in sorted(states) for entry in states[name].index()]
         return tuple(entry for entry in entries if not ready_only or entry.state == "READY")
+
+    def _not_loaded(self, name: str) -> ModelState:
+        """A model of the catalog that is not in memory, as the index tells of it."""
+        is_loadable = name in self.loadable
+        return ModelState(name, error=(self.on_demand.failure(name) or _LOADABLE) if is_loadable else "")
 
     def known(self) -> tuple[IndexEntry, ...]:
         """Every model that was ever wanted, by name."""
@@ -125,6 +218,11 @@ class Repository(LoadedModels):
             raise LoadRefused(
                 name, "failed to poll from model repository: files need a configuration ('config') beside them"
             )
+        self._barred.discard(name)
+        if configuration is None and not files and self._is_on_demand(name):
+            self._note_loadable((*self.loadable, name))
+            await self._shielded(self.on_demand.pin(name, "caller", _log_report))
+            return
         await self._shielded(self._load_tree(name, configuration, files, {name}))
 
     async def unload(self, name: str, dependents: bool = False) -> None:
@@ -132,6 +230,11 @@ class Repository(LoadedModels):
         background. A model that is not loaded is no error. Raises ModelControlOff.
         """
         self._check_open(name)
+        if name in self.loadable:
+            self._barred.add(name)
+            self._note_loadable(self.loadable)
+            await self._shielded(self.on_demand.release(name))
+            return
         await self._shielded(self._unload_tree(name, dependents, {name}))
 
     async def control_upstream(self, servers: ServerCatalog, question: LoadModel | UnloadModel) -> bool:
@@ -298,8 +401,9 @@ class Repository(LoadedModels):
         """The models of another catalog that are to serve; `known` are those of the catalog in force. In mode explicit,
         known models that callers have unloaded, or never loaded, are left out.
         """
+        names = [name for name in names if not self._is_on_demand(name) or name in self._states]
         if self._control.mode != "explicit":
-            return list(names)
+            return names
         chosen = set(self._control.chosen(tuple(names))).difference(known)
         wanted = {name for name, state in self._states.items() if state.wanted}
         return [name for name in names if name in wanted or name in chosen]
@@ -310,6 +414,7 @@ class Repository(LoadedModels):
         The catalog is in force from now on; it has to know every model that serves.
         """
         self._catalog.exchange(catalog, keep_list=diff.keeps_list)
+        self._note_loadable(await asyncio.to_thread(catalog.names))
         for name in names:
             state = self._states.setdefault(name, ModelState(name))
             state.is_new = state.is_new or not state.wanted
@@ -322,6 +427,7 @@ class Repository(LoadedModels):
         """Unload the models that the catalog does not have. Accepted requests finish in the background."""
         names = set(await asyncio.to_thread(catalog.names))
         self._catalog.exchange(catalog, keep_list=diff.keeps_list)
+        self._note_loadable(names)
         if not diff.keeps_list:
             for name, state in self._states.items():
                 if state.wanted and name not in names:
@@ -339,7 +445,12 @@ class Repository(LoadedModels):
                 state.starting = False
                 self._publish()
             parts = self.deps.parts(state.stored.config) if state.stored else ()
-            names.extend(part for part in parts if part not in self._states)
+            names.extend(part for part in parts if part not in self._states and not self._is_on_demand(part))
+        for name in self._pinned:
+            try:
+                await self.on_demand.pin(name, report=report)
+            except LoadFailed as error:
+                report(LoadReport(name, None, error=error.reasons[1]))
 
     async def poll(self, report: Report) -> None:
         """Look at the disk once: load models that are new or have changed, unload those that were removed.
@@ -404,7 +515,9 @@ class Repository(LoadedModels):
             await asyncio.gather(*(self._shielded(self._reconcile(state, report_success)) for state in late))
 
     async def _poll_once(self, report: Report) -> list[asyncio.Task[None]]:
-        found = await asyncio.to_thread(self._loader.fingerprints, self._catalog.followed)
+        found = await asyncio.to_thread(self._loader.fingerprints, self._followed)
+        if self._residency.on_demand:
+            self._note_loadable(await asyncio.to_thread(self._catalog.followed))
         changes: list[Coroutine[Any, Any, None]] = []
         for name, fingerprint in found.items():
             state = self._states.setdefault(name, ModelState(name))
@@ -416,12 +529,17 @@ class Repository(LoadedModels):
                 changes.append(self._unload_tree(name, False, {name}))
         return [self._spawn(change) for change in changes]
 
+    def _followed(self) -> list[str]:
+        """The models whose files are looked at: not those that nobody has asked for. In a thread."""
+        return [name for name in self._catalog.followed() if not self._is_on_demand(name) or name in self._states]
+
     async def close(self) -> None:
         """Unload everything, after accepted requests are answered. Running loads are cancelled."""
         self._closed = True
         for task in tuple(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
+        await self.on_demand.close()
         await self._unload_all()
         self._loader.close()
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call, MustRelay
-from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, MustForward, MustLoad
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.engine import DecodeAgain, Forward, Infer, ReadAnswer
 from tensorgate.gateway.contract.errors import (
@@ -201,6 +201,9 @@ class Served(Protocol):
     @property
     def starting(self) -> frozenset[str]: ...
 
+    @property
+    def loadable(self) -> frozenset[str]: ...
+
 
 class Serving(Protocol):
     """Whoever knows what serves."""
@@ -293,11 +296,21 @@ class Router:
             return self._by_route(route, ref, resolution)
         return self._public(ref.name, self._version(ref.name, ref))
 
+    def resolve_loaded(self, ref: ModelRef) -> ModelView:
+        """`resolve` for whoever cannot wait for a load. Raises ModelNotFound, LabelNotFound."""
+        try:
+            return self.resolve(ref)
+        except MustLoad:
+            raise ModelNotFound(ref.name, ref.version, known=True) from None
+
     def target(self, target: RouteTarget, call: Call | None = None) -> ModelView:
         """The version of a route's target, under the model's own name; one that is known only as what answers such a
-        `call`, too. Raises ModelNotFound, LabelNotFound, Unsupported.
+        `call`, too. Raises ModelNotFound, LabelNotFound, Unsupported. For a copy nothing is loaded.
         """
-        return self._version(target.model, ModelRef(target.model, target.version, target.label), call).view
+        try:
+            return self._version(target.model, ModelRef(target.model, target.version, target.label), call).view
+        except MustLoad:
+            raise ModelNotFound(target.model, target.version, known=True) from None
 
     def fallback(
         self, route: Route, ref: ModelRef, tried: list[ModelView], call: Call | None = None
@@ -338,10 +351,10 @@ class Router:
         if self._snapshot is not self._repository.snapshot:
             self._index(self._repository.snapshot)
         found = []
-        for name in self.names():
+        for name in self.held_names():
             view = self._forwarding.get(name)
             if view is None:
-                with suppress(GatewayError):  # it is not loaded, or a route to what cannot be asked by tensors
+                with suppress(GatewayError, MustLoad):  # not loaded, or a route to what cannot be asked by tensors
                     view = self.resolve(ModelRef(name))
             for target in () if view is not None or name not in self.routes else self.routes[name].targets:
                 if (behind := self._forwarding.get(target.model)) is not None:
@@ -350,10 +363,18 @@ class Router:
                 found.append(view)
         return tuple(found)
 
-    def names(self) -> tuple[str, ...]:
-        """Every public name, models first."""
+    def held_names(self) -> tuple[str, ...]:
+        """The public names of models that are in memory or have to be, and of routes."""
         wanted = self._repository.snapshot.labels
         return (*wanted, *(name for name in self.routes if name not in wanted))
+
+    def names(self) -> tuple[str, ...]:
+        """Every public name, models first."""
+        snapshot = self._repository.snapshot
+        if not snapshot.loadable:
+            return self.held_names()
+        models = dict.fromkeys((*snapshot.labels, *sorted(snapshot.loadable)))
+        return (*models, *(name for name in self.routes if name not in models))
 
     def usage(self) -> list[RouteUsage]:
         """What all routes have counted, with what other processes have on their way. In any thread."""
@@ -374,14 +395,15 @@ class Router:
         version = call.notes.get("version") or call.args.get("version")
         label = call.notes.get("label") or call.args.get("label")
         if label is not None:
-            version = str(self._repository.snapshot.labels[name].get(label))
+            version = str(self._repository.snapshot.labels.get(name, NOTHING).get(label))
         if version is None:
             return name, max(versions, default="")
         return name, next((each for each in versions if str(each) == version), "")
 
     def is_public(self, name: str) -> bool:
         """Whether a model or route has this name."""
-        return name in self.routes or name in self._repository.snapshot.labels
+        snapshot = self._repository.snapshot
+        return name in self.routes or name in snapshot.labels or name in snapshot.loadable
 
     def _index(self, snapshot: Served) -> None:
         """Rebuild the tables. The snapshot is set last: decoders in other threads take it as the sign to use them."""
@@ -397,7 +419,8 @@ class Router:
             for alias in () if view.forwarder is None else view.forwarder.aliases:
                 if alias not in latest and alias not in self.routes:
                     self._forwarding.setdefault(alias, view)
-        default = latest.get(self._default or (next(iter(latest)) if len(latest) == 1 else ""))
+        only = next(iter(latest)) if len(latest) == 1 and not snapshot.loadable else ""
+        default = latest.get(self._default or only)
         if default is not None and not _is_described(default):
             self._forwarding[""] = default  # who names no model reaches the other server's own default
         kinds = [view.forwarder.kinds for view in self._forwarding.values() if view.forwarder is not None]
@@ -420,18 +443,25 @@ class Router:
         """
         if qualified in self.routes:
             return self.resolve(ModelRef(qualified), resolution)
-        wanted = self._repository.snapshot.labels
-        name = qualified or self._default or (next(iter(wanted)) if len(wanted) == 1 else "")
+        name = qualified or self._default or self._only_model()
         view = self._qualified.get(name)
         if view is not None:
             return _described(view)
         if not qualified and self.is_public(name):
             return self.resolve(ModelRef(name), resolution)
         route, _, version = name.rpartition("-")
+        if route in self._repository.snapshot.loadable and route not in self._repository.snapshot.models:
+            raise MustLoad(route)
         if route in self.routes and version.isascii() and version.isdecimal() and len(version) < 20:
             return self.resolve(ModelRef(route, int(version)), resolution)
         self._check_started(route)
         raise ModelNotFound(qualified)
+
+    def _only_model(self) -> str:
+        """The name of the only model that there is; empty where there are several."""
+        snapshot = self._repository.snapshot
+        names = snapshot.labels.keys() | snapshot.loadable if snapshot.loadable else snapshot.labels
+        return next(iter(names)) if len(names) == 1 else ""
 
     def _check_started(self, name: str) -> None:
         """The servers that callers know accept no connection before they have loaded their models; here ports, and the
@@ -446,6 +476,8 @@ class Router:
         A label is looked up before the model, as TensorFlow Serving does.
         """
         snapshot = self._repository.snapshot
+        if name in snapshot.loadable and not snapshot.models.get(name):
+            raise MustLoad(name)
         version = ref.version
         if ref.label is not None:
             version = snapshot.labels.get(name, NOTHING).get(ref.label)
@@ -505,6 +537,10 @@ class Router:
             model = self._version(target.model, ModelRef(ref.name, target.version, target.label), call)
         except _NOT_THERE:
             return None
+        except MustLoad:  # the target itself is loaded; what stands in for it has to be there
+            if target in route.fallback:
+                return None
+            raise
         return self._public(ref.name, model, route) if model.is_ready() else None
 
     def _public(self, name: str, model: Version, route: Route | None = None) -> ModelView:

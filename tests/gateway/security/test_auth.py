@@ -96,6 +96,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
         forwarded=lambda kind, named: None,
         named=lambda call: ("", ""),
         names=tuple,
+        is_public=lambda name: False,
     )
     service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))
