@@ -260,7 +260,7 @@ class App:
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
         counting.append(self._processes.collect)
         if config.residency.on_demand:
-            counting.append(lambda: residency_families(self.repository.on_demand))
+            counting.append(lambda: residency_families(self.repository.on_demand.read()))
         if self.observer is not None and self.observer.usage is not None:
             counting.append(self.observer.usage.collect)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}

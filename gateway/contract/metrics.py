@@ -225,3 +225,25 @@ def label_text(**values: str) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyCounts:
+    """Models that are loaded on demand: what is in memory now, and what has happened so far."""
+
+    models: int
+    loading: int
+    held: Mapping[str, int]
+    """Device -> the bytes that they hold there."""
+    bounds: Mapping[str, int]
+    """Device -> the most that they may hold."""
+    loads: Mapping[str, int]
+    """Why -> how many were loaded."""
+    evictions: Mapping[str, int]
+    """Why -> how many were unloaded."""
+    failures: int
+    """Loads that failed."""
+    refusals: int
+    """Callers who were told to ask again."""
+    waits: Distribution
+    """Seconds that callers waited who got their model."""

@@ -22,6 +22,7 @@ from typing import Final, Literal, Protocol
 from tensorgate.gateway.config import ModelConfig, Residency
 from tensorgate.gateway.config.residency import DAYS, ModelResidency
 from tensorgate.gateway.contract.errors import DeadlineExceeded, LoadFailed, Reason, Unavailable
+from tensorgate.gateway.contract.metrics import ResidencyCounts
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.ledger import Ledger, Resident
 from tensorgate.gateway.models.loader import LoadReport, Report
@@ -191,6 +192,23 @@ class OnDemand:
     def loading(self) -> int:
         """How many models are being loaded."""
         return len(self._loads)
+
+    def read(self) -> ResidencyCounts:
+        """All numbers as values of their own. In any thread."""
+        ledger, counts = self.ledger, self.counts
+        residents = list(ledger.residents.values())
+        devices = sorted({*ledger.bounds, *(device for each in residents for device in each.holds)})
+        return ResidencyCounts(
+            len(residents),
+            self.loading,
+            {device: sum([each.holds.get(device, 0) for each in residents]) for device in devices},
+            ledger.bounds,
+            {**counts.loads},
+            {**counts.evictions},
+            counts.failures,
+            counts.turned_away,
+            counts.waits.distribution(),
+        )
 
     # ------------------------------------------------------------------------------------------------------ one's load
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "make_models": ([], "", {0}),
     "mix": ([*SHORT, "--large", "v2 json"], "", {0}),
     "observability": ([*SHORT, "--cases", "v2/16"], "wrk", {0}),
+    "on_demand": ([*SHORT, "--models", "60", "--room", "52", "--rate", "20", "--misses", "1"], "", {0}),
     "preprocess": (["--rounds", "1", "--rows", "1", "2"], "", {0}),
     "relay": (["--rounds", "1", "--seconds", "0.1"], "", {0}),
     "shortcuts": ([*SHORT, "--only", "http_fast_path"], "wrk", {0}),
