@@ -98,8 +98,10 @@ class _Failure:
 class DemandCounts:
     """What has happened so far."""
 
-    loads: dict[Cause, int] = field(default_factory=dict)
-    evictions: dict[Leaving, int] = field(default_factory=dict)
+    loads: dict[str, int] = field(default_factory=dict)
+    """By cause."""
+    evictions: dict[str, int] = field(default_factory=dict)
+    """By why they left."""
     failures: int = 0
     turned_away: int = 0
     """Callers who were told to ask again."""
@@ -203,8 +205,8 @@ class OnDemand:
             self.loading,
             {device: sum([each.holds.get(device, 0) for each in residents]) for device in devices},
             ledger.bounds,
-            {**counts.loads},
-            {**counts.evictions},
+            dict(counts.loads),
+            dict(counts.evictions),
             counts.failures,
             counts.turned_away,
             counts.waits.distribution(),
