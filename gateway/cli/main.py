@@ -122,6 +122,10 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
     verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
 
+    verb = _verb(verbs, "digest", _digest)
+    verb.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="a model's file, or a version's folder")
+    verb.add_argument("--files", action="store_true", help="print every file below a folder with its own SHA-256")
+
     verb = _verb(verbs, "models", _models)
     verb.add_argument("name", nargs="?", metavar="NAME", help="of the only model to tell of")
     verb.add_argument("--schema", action="store_true", help="print the JSON Schema of requests to it")
@@ -701,6 +705,27 @@ def _kinds(file: Path | None) -> Any:
 
     kinds = app.registries()
     return kinds if file is None else load_config(file, kinds).extended(kinds)
+
+
+def _digest(options: argparse.Namespace) -> int:
+    """Print the SHA-256 of a model's file, or of a version's folder, as verify: {sha256: …} takes it.
+
+    example:
+      tensorgate digest models/digits/1
+      tensorgate digest models/digits/* --files
+    """
+    from tensorgate.gateway.models.file_digest import files_digest
+
+    for path in options.paths:
+        try:
+            found = files_digest(path)
+        except (OSError, ValueError) as error:
+            _print_error(str(error) if isinstance(error, OSError) else f"{path}: {error}")
+            return 1
+        for line in found.manifest().splitlines() if options.files and path.is_dir() else ():
+            _print_line(line)
+        _print_line(f"{found.sha256}  {path}")
+    return 0
 
 
 def _models(options: argparse.Namespace) -> int:
