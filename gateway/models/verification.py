@@ -31,6 +31,8 @@ _MAX_NAMES: Final = 5
 _GIT: Final = frozenset((".git", ".gitattributes", ".github", ".gitignore"))
 """What model-signing leaves out unless it is told otherwise."""
 _PROGRAM: Final = ".py"
+_MISMATCH: Final = "Signature mismatch"
+"""How model-signing begins to say that files are not those that were signed."""
 
 
 class NotVerified(ValueError):
@@ -144,14 +146,16 @@ def _check_signature(wanted: VerifyConfig, place: Path, digest: FilesDigest) -> 
             "and verify.signature says where it lies"
         ) from None
     verifying = _configured(wanted)
+    own = {os.path.relpath(file, place)} if place.is_dir() else set()
     try:
         verifying.verify(place, file)
-        unsigned = _unsigned(content, file, place, digest)
+        unsigned = [name for name in digest.files if name not in _signed(content) and name not in own]
         if state_of(file.stat()) != before:
             raise ValueError("the signature was written to while it was read")
     except Exception as error:  # the library's, cryptography's, OpenSSL's, Sigstore's, and those of a file that is none
-        text = text_of(error).replace("\n", " ").strip() or type(error).__name__
+        text = _differences(content, digest, own, place) if text_of(error).startswith(_MISMATCH) else _reason(error)
         raise NotVerified(f"not verified by {wanted.by()}: signature {file}: {text}") from None
+    unsigned = sorted(name for name in unsigned if name.partition("/")[0] not in _GIT)
     if unsigned:
         raise NotVerified(
             f"not verified by {wanted.by()}: the signature {file} was made to ignore {_listed(unsigned, place)}: sign "
@@ -178,24 +182,39 @@ def _configured(wanted: VerifyConfig) -> Any:
         )
     except Exception as error:
         names = ", ".join(str(file.path) for file in wanted.files())
-        raise NotVerified(f"not verified: {names}: {text_of(error) or type(error).__name__}") from None
+        raise NotVerified(f"not verified: {names}: {_reason(error)}") from None
 
 
-def _unsigned(content: bytes, signature: Path, place: Path, digest: FilesDigest) -> list[str]:
-    """The files that a signature, which holds, does not cover, other than itself and those of Git: a signer may leave
-    out what is loaded. Raises ValueError, KeyError.
+def _signed(content: bytes) -> dict[str, str]:
+    """The files that a signature covers, "." for a file alone, with their digests. A signer may leave out what is
+    loaded. Raises ValueError, KeyError, TypeError.
 
-    Source: model-signing, the in-toto statement in a bundle's DSSE envelope; shards are named file:start:end, and
-    statements before 1.0 have their files as subjects.
+    Source: model-signing, the in-toto statement in a bundle's DSSE envelope; before 1.0, files are its subjects.
     """
     statement = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
-    predicate = statement.get("predicate") or {}
-    signed = {each["name"] for each in predicate.get("resources") or statement["subject"]}
-    if (predicate.get("serialization") or {}).get("method") == "shards":
-        signed = {name.rsplit(":", 2)[0] for name in signed}
-    own = {os.path.relpath(signature, place)} if place.is_dir() else set()
-    others = [name for name in digest.files if name not in signed and name not in own]
-    return sorted(name for name in others if name.partition("/")[0] not in _GIT)
+    resources = (statement.get("predicate") or {}).get("resources")
+    if resources is None:
+        return {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    return {each["name"]: each["digest"] for each in resources}
+
+
+def _differences(content: bytes, digest: FilesDigest, own: set[str], place: Path) -> str:
+    """Which files are not those that were signed, by a signature that holds."""
+    signed = _signed(content)
+    found = {name: sha256 for name, sha256 in digest.files.items() if name not in own}
+    groups = {
+        "differs": [name for name in found if name in signed and signed[name] != found[name]],
+        "came": [name for name in found if name not in signed and name.partition("/")[0] not in _GIT],
+        "is missing": [name for name in signed if name not in found],
+    }
+    return "; ".join(f"{_listed(sorted(names), place)} {what}" for what, names in groups.items() if names)
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line."""
+    if isinstance(error, (KeyError, TypeError, AttributeError)):
+        return f"no signature of this kind ({type(error).__name__}: {text_of(error)})"
+    return " ".join(text_of(error).split()) or type(error).__name__
 
 
 def _listed(names: list[str], place: Path) -> str:

@@ -4,23 +4,23 @@ import asyncio
 import json
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
 
 from tensorgate.adapters.open_inference.model_config import triton_config
-from tensorgate.gateway.app import catalog, loader, registries, report_line
+from tensorgate.gateway.app import catalog, registries, report_line
 from tensorgate.gateway.cli.check import misfits
 from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import ConfigError, load_config, model_validator
 from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.errors import Code, LoadFailed
 from tensorgate.gateway.local_engine import LocalEngine
-from tensorgate.gateway.model_loading import load_program, model_source, program_of
+from tensorgate.gateway.model_loading import load_program, loader, model_source, program_of
 from tensorgate.gateway.models import model_folder
 from tensorgate.gateway.models.file_digest import files_digest
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
@@ -140,20 +140,24 @@ async def test_the_right_files_serve_and_show_their_digest(make: Any, folder: Pa
     assert misfits(world.config, world.file, KINDS) == []
 
 
+def add_a_cache(folder: Path) -> None:
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__/model.cpython-311.pyc").write_bytes(b"\0")
+
+
+def lead_out(folder: Path) -> None:
+    shutil.move(folder / "weights.txt", folder.parent / "weights.txt")
+    (folder / "weights.txt").symlink_to("../weights.txt")
+
+
 TAMPERED: dict[str, Callable[[Path], object]] = {
     "a byte of the code": lambda folder: (folder / "model.py").write_text(MODEL.replace("inputs", "outputs")),
     "a byte of the weights": lambda folder: (folder / "weights.txt").write_text("3"),
     "a file added": lambda folder: (folder / "numpy.py").write_text("1 / 0"),
     "a file removed": lambda folder: (folder / "weights.txt").unlink(),
     "a file renamed": lambda folder: (folder / "weights.txt").rename(folder / "weights.bin"),
-    "a cached module": lambda folder: (
-        (folder / "__pycache__").mkdir(),
-        (folder / "__pycache__/model.cpython-311.pyc").write_bytes(b"\0"),
-    ),
-    "a link that leads out": lambda folder: (
-        shutil.move(folder / "weights.txt", folder.parent / "weights.txt"),
-        (folder / "weights.txt").symlink_to("../weights.txt"),
-    ),
+    "a cached module": add_a_cache,
+    "a link that leads out": lead_out,
 }
 
 
@@ -202,8 +206,11 @@ async def test_a_process_that_loads_by_itself_takes_the_very_files(make: Any, fo
     source = replace(model_source(config, "m", 1, path), device="cpu")
     program = program_of(pinned(config, verified.plain()), source)
 
+    def refuse(asked: Any) -> NoReturn:
+        raise AssertionError(asked)
+
     def load() -> None:
-        load_program(KINDS, model_validator(KINDS), program, lambda ref: None, lambda work: None).executors[0].close()
+        load_program(KINDS, model_validator(KINDS), program, refuse, refuse).executors[0].close()
 
     load()
     (folder / "weights.txt").write_text("3")
@@ -275,10 +282,13 @@ async def test_a_model_yaml_does_not_choose_its_proof(tmp_path: Path) -> None:
 async def test_uploads_prove_what_the_entry_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = versions(tmp_path, 1)
     folders: list[Path] = []
-    stored = model_folder.store
-    monkeypatch.setattr(
-        "tensorgate.gateway.models.loader.store", lambda files: folders.append(made := stored(files)) or made
-    )
+
+    def store(files: Mapping[str, bytes]) -> model_folder.Upload:
+        upload = model_folder.store(files)
+        folders.append(Path(upload.name))
+        return upload
+
+    monkeypatch.setattr("tensorgate.gateway.models.loader.store", store)
     control = {"mode": "explicit", "allow_uploads": True, "require_verification": True}
     entry = {"backend": "onnx", "path": "models/v", "verify": {"sha256": digests["1"]}}
     listen = {"http": [{"bind": "127.0.0.1:0"}], "grpc": []}
@@ -289,7 +299,7 @@ async def test_uploads_prove_what_the_entry_asks(tmp_path: Path, monkeypatch: py
     for name, sent in (("v", files | {"1/notes": b"2"}), ("new", files)):
         with pytest.raises(LoadFailed, match="not verified"):
             await world.repository.load(name, text, sent)
-    served, *refused = [Path(each.name) for each in folders]
+    served, *refused = folders
     assert served.exists()
     assert [each.exists() for each in refused] == [False, False]
     await world.repository.close()
