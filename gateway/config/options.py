@@ -50,7 +50,7 @@ class ModelControl(Options):
     for that."""
     trusted: bool = False
     """Whether those files may be programs: Python, shared libraries, models of the backends python, triton_python,
-    tensorflow and torch. Who may upload them has all that the server's user may do."""
+    tensorflow, torch and classic. Who may upload them has all that the server's user may do."""
 
     verify: VerifyConfig | None = None
     """What models have to prove whose entries say nothing, and those of repositories whatever their model.yaml says."""

@@ -21,6 +21,7 @@ _NAMES: Final = {
     "output_probability": PROBABILITIES,
 }
 """What the converters call an output -> what it is called here."""
+TREES: Final = ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
 _ZERO: Final = np.float32(1e-35)
 _OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
 
@@ -52,6 +53,8 @@ def to_onnx(model: ClassicModel, datatype: str) -> Any:
     finally:
         logging.disable(logging.NOTSET)
     _rename(made, model)
+    if model.library == "scikit-learn":
+        _lead_missing(made, model.source)
     return made
 
 
@@ -84,6 +87,24 @@ def _rename(made: Any, model: ClassicModel) -> None:
             dimensions[0].dim_param = "N"
     if not graph.output:
         raise NotConverted("it has none of the library's outputs")
+
+
+def _lead_missing(made: Any, source: Any) -> None:
+    """Have trees lead rows whose value is missing where scikit-learn's do; the converter leads all of them right.
+
+    Source: sklearn.tree, missing_go_to_left of each node; the numbers of trees and nodes are those of ONNX.
+    """
+    last = source.steps[-1][1] if hasattr(source, "steps") else source
+    forest = [last] if hasattr(last, "tree_") else getattr(last, "estimators_", ())
+    trees = [each.tree_ for each in forest if hasattr(each, "tree_")]
+    nodes = [node for node in made.graph.node if node.op_type in TREES]
+    if len(nodes) != 1 or not trees or len(trees) != len(forest):
+        return
+    given = {each.name: each for each in nodes[0].attribute}
+    missing = given.get("nodes_missing_value_tracks_true")
+    if missing is not None:
+        numbers = zip(given["nodes_treeids"].ints, given["nodes_nodeids"].ints, strict=True)
+        missing.ints[:] = [int(trees[tree].missing_go_to_left[node]) for tree, node in numbers]
 
 
 def _in_fp32(text: str) -> str:

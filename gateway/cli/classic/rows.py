@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from tensorgate.gateway.cli.classic.conversion import TREES
 from tensorgate.gateway.contract.tensor import Array
 
 RANDOM: Final = 2048
 MISSING: Final = 512
 _MAX_THRESHOLDS: Final = 8192
-_TREES: Final = ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def thresholds_of(made: Any) -> Mapping[int, Array]:
     """The values that the trees of an onnx.ModelProto compare each feature with, FP64."""
     found: dict[int, list[Array]] = {}
     for node in made.graph.node:
-        if node.op_type not in _TREES:
+        if node.op_type not in TREES:
             continue
         given = {each.name: each for each in node.attribute}
         features, modes = np.array(given["nodes_featureids"].ints), np.array(given["nodes_modes"].strings)

@@ -25,7 +25,6 @@ ROWS = 64
 
 NOT_TRUSTED = ["--output", "untrusted"]
 TRUSTED = ["--trusted"]
-WHOLE = ["--trusted", "--no-missing"]
 CONVERTED: dict[str, list[str]] = {
     "xgb_regressor.ubj": [],
     "xgb_binary.json": [],
@@ -39,10 +38,10 @@ CONVERTED: dict[str, list[str]] = {
     "lgb_multiclass.txt": [],
     "lgb_missing.txt": [],
     "lgb_categories.txt": [],
-    "sk_tree.skops": WHOLE,
-    "sk_forest.skops": WHOLE,
-    "sk_forest_names.skops": [*WHOLE, "--allow-ties"],
-    "sk_tree_numbers.skops": WHOLE,
+    "sk_tree.skops": TRUSTED,
+    "sk_forest.skops": TRUSTED,
+    "sk_forest_names.skops": ["--trusted", "--allow-ties"],
+    "sk_tree_numbers.skops": TRUSTED,
     "sk_boosting.skops": TRUSTED,
     "sk_linear.skops": [],
     "sk_logistic.skops": [],
