@@ -27,7 +27,7 @@ from tensorgate.gateway.crossing.messages import ModelProgram
 from tensorgate.gateway.crossing.model_messages import StartModel
 from tensorgate.gateway.models.catalog import Validate
 from tensorgate.gateway.models.text_steps import text_inputs, text_steps
-from tensorgate.gateway.models.verification import verify
+from tensorgate.gateway.models.verification import verified_place, verify
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -51,6 +51,7 @@ def model_source(config: ModelConfig, name: str, version: int, path: Path) -> Mo
         member,
         padding=config.padding(),
         memory_limit_bytes=config.memory_limit_bytes,
+        verified=verified_place(config.verify, path) if config.verify else None,
     )
 
 

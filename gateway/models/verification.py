@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from tensorgate.gateway.config import ModelConfig, ModelControl
@@ -89,6 +89,9 @@ class Verifier:
         if config.path is None:
             return None
         if wanted is not None:
+            named = PurePosixPath(getattr(config, "file", ""))
+            if named.is_absolute() or ".." in named.parts:
+                raise NotVerified(f"not verified: file: {named} does not lie in the version's folder")
             return verify(wanted, version, path)
         if self._required:
             raise NotVerified(
@@ -98,9 +101,14 @@ class Verifier:
         return None
 
 
+def verified_place(wanted: VerifyConfig, path: Path) -> Path:
+    """The file or folder that is held to a proof, of a version at this path."""
+    return path.parent if wanted.folder and not path.is_dir() else path
+
+
 def verify(wanted: VerifyConfig, version: int, path: Path) -> Verified:
     """Check a version's files. In a thread. Raises NotVerified."""
-    place = path if path.is_dir() or not wanted.folder else path.parent
+    place = verified_place(wanted, path)
     try:
         digest = files_digest(place)
     except (OSError, ValueError) as error:

@@ -1,11 +1,14 @@
 """A model whose files are not what its entry asks for: what the dialects, the log and the operator's page say of it."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import grpc
 import yaml
-from serving import DEMO, command, running
+from serving import DEMO, command, one_process, running
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.models.file_digest import files_digest
@@ -56,4 +59,34 @@ def test_what_is_said_of_it(tmp_path: Path) -> None:
         assert f"\n  verified by its digest, sha256 {proof['sha256']}\n" in told_of
         assert f"FAILED bad version 1: not verified: the SHA-256 of {tmp_path}/bad/1" in gateway.said
         assert f"verified by its digest, sha256 {proof['sha256']}" in gateway.said
+        assert gateway.stop() == 0
+
+
+MODEL_OF_ITS_OWN = """
+import os
+import numpy as np
+
+class Model:
+    def infer(self, inputs, request):
+        return {"pid": np.array([os.getpid()])}
+"""
+
+
+@one_process(reason="it looks for the process of one model")
+def test_a_process_that_starts_again_takes_no_other_files(tmp_path: Path) -> None:
+    source = tmp_path / "model.py"
+    source.write_text(MODEL_OF_ITS_OWN)
+    tensors: dict[str, Any] = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}
+    tensors["outputs"] = [{"name": "pid", "datatype": "INT64", "shape": [1]}]
+    proof = {"sha256": files_digest(source).sha256}
+    model = {"backend": "python", "path": "model.py:Model", "process": "own", **tensors, "verify": proof}
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump({"listen": {"http": [{"bind": "127.0.0.1:0"}], "grpc": []}, "models": {"m": model}}))
+    with running(file) as gateway:
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+        (pid,) = gateway.post("/v2/models/m/infer", body).json["outputs"][0]["data"]
+        source.write_text(MODEL_OF_ITS_OWN.replace("import os", f"import os\nopen('{tmp_path}/ran', 'w')"))
+        os.kill(pid, signal.SIGKILL)
+        gateway.wait_until_said("not verified: the SHA-256 of")
+        assert not (tmp_path / "ran").exists()
         assert gateway.stop() == 0

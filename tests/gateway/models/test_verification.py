@@ -1,7 +1,10 @@
 """Models that prove their origin: whatever is not as somebody vouches for it is not loaded, and not imported."""
 
 import asyncio
+import importlib.util
 import json
+import os
+import py_compile
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -176,6 +179,44 @@ async def test_nothing_of_other_files_is_imported(make: Any, folder: Path, how: 
     ((name, problem),) = misfits(world.config, world.file, KINDS)
     assert (name, "models.m.verify: not verified: " in str(problem)) == ("m", True)
     assert not world.imported
+
+
+async def test_a_cache_beside_a_file_does_not_stand_for_it(make: Any, folder: Path) -> None:
+    """Python takes it if it tells the source's size and time."""
+    other = folder / "other.py"
+    other.write_text("raise RuntimeError('of somebody else')" + MODEL)
+    file = folder / "model.py"
+    file.write_text(MODEL + "\n" * (other.stat().st_size - file.stat().st_size))
+    os.utime(other, ns=(1, 10**18))
+    os.utime(file, ns=(1, 10**18))
+    cache = Path(importlib.util.cache_from_source(str(file)))
+    py_compile.compile(str(other), str(cache))
+    other.unlink()
+    assert "of somebody else" in await make(None).load()
+    assert await make({"sha256": files_digest(file).sha256}).load() == ""
+
+
+async def test_nothing_above_a_version_is_imported(tmp_path: Path) -> None:
+    place = tmp_path / "models/t"
+    (place / "1").mkdir(parents=True)
+    (place / "helper.py").write_text("raise RuntimeError('of somebody else')")
+    (place / "1/model.py").write_text(
+        "import helper\n\nclass TritonPythonModel:\n    def execute(self, requests): ...\n"
+    )
+    tensors = {key: [{**each, "shape": [1]} for each in some] for key, some in TENSORS.items()}
+    model = {"backend": "triton_python", "path": "models/t", **tensors}
+    for proof, error in ((None, "of somebody else"), (files_digest(place / "1").sha256, "No module named 'helper'")):
+        world = World(tmp_path, {"t": model | ({"verify": {"sha256": proof}} if proof else {})})
+        assert error in await world.load()
+        await world.repository.close()
+
+
+async def test_a_file_elsewhere_is_not_that_of_the_version(tmp_path: Path) -> None:
+    digests = versions(tmp_path, 1)
+    model = {"backend": "onnx", "path": "models/v", "file": "../../x.onnx", "verify": {"sha256": digests["1"]}}
+    world = World(tmp_path, {"v": model})
+    assert await world.load() == "not verified: file: ../../x.onnx does not lie in the version's folder"
+    await world.repository.close()
 
 
 async def test_a_poll_keeps_what_serves_until_the_files_are_right_again(make: Any, folder: Path) -> None:
