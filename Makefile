@@ -8,6 +8,8 @@ GRPS := .venv-grps
 TEXT := .venv-text
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
+VERIFY := .venv-verify
+CLASSIC := .venv-classic
 CUDA := .venv-cuda12 .venv-cuda13
 TOOLS := .tools-heavy
 NODE := .tools-node
@@ -74,7 +76,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # of https://github.com/NetEase-Media/grps_examples, whose clients ask it directly and behind a gateway;
 # TRITON_FRONTEND=DIR, of https://github.com/triton-inference-server/server, whose tests of its OpenAI frontend are run, and
 # KSERVE_SOURCES=DIR, of https://github.com/kserve/kserve, whose answers of OpenAI models have to come out.
-test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TEXT)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TEXT)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(VERIFY)/.installed $(CLASSIC)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, signatures, scikit-learn and its like, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -127,7 +129,7 @@ locks: $(DIST)/.installed ## lock the newest versions of what images bring, to b
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TEXT) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TEXT) $(TENSORFLOW) $(TORCH) $(VERIFY) $(CLASSIC) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -199,6 +201,12 @@ $(TORCH)/.installed: tests/system/heavy/requirements-torch.txt pyproject.toml $(
 	@echo "installing tensorgate with PyTorch into $(TORCH) (two minutes the first time, 5 GB)"
 	$(VENV)/bin/python -m venv --clear $(TORCH)
 	$(TORCH)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
+	@touch $@
+
+$(VERIFY)/.installed $(CLASSIC)/.installed: .venv-%/.installed: pyproject.toml $(HELPERS) | $(VENV)/bin/python
+	@echo "installing tensorgate[$*] into .venv-$* (a minute the first time)"
+	$(VENV)/bin/python -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e '.[cpu,$*]'
 	@touch $@
 
 $(CUDA:%=%/.installed): .venv-%/.installed: pyproject.toml $(HELPERS) | $(VENV)/bin/python

@@ -4,6 +4,7 @@ A new backend is one module and one line here: docs/add-a-backend.md has one.
 """
 
 BACKENDS = {
+    "classic": "tensorgate.backends.classic:KIND",
     "ensemble": "tensorgate.backends.ensemble.backend:KIND",
     "genai": "tensorgate.backends.genai:KIND",
     "onnx": "tensorgate.backends.onnx.backend:KIND",

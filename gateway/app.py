@@ -200,7 +200,8 @@ def catalog(
         return form.read_folder(folder, configuration, name, say)
 
     if folders := [folder.path for folder in config.repositories]:
-        catalogs.append(FolderCatalog(folders, folder_reader(form.read_override, read_folder), validate))
+        reader = folder_reader(form.read_override, read_folder)
+        catalogs.append(FolderCatalog(folders, reader, validate, config.model_control.verify))
     if config.upstreams:
         catalogs.append(servers or server_catalog(config, kinds, validate))
     return catalogs[0] if len(catalogs) == 1 else Catalogs(*catalogs)
@@ -731,7 +732,9 @@ def report_line(report: LoadReport) -> str:
         return f"  FAILED {report}: {report.error}"
     warm = report.warm_up
     warmed = f", warm: first run {warm.first * 1e3:.2f} ms, then {warm.best * 1e3:.3f} ms" if warm else ""
-    return f"  loaded {report} on {report.device} in {report.seconds:.2f} s{warmed}"
+    proof = report.verified
+    verified = f", verified by {proof.by}, sha256 {proof.sha256}" if proof else ""
+    return f"  loaded {report} on {report.device} in {report.seconds:.2f} s{warmed}{verified}"
 
 
 def freeze_gc() -> None:

@@ -35,6 +35,7 @@ from tensorgate.gateway.crossing.messages import ModelProgram
 from tensorgate.gateway.crossing.model_messages import StartModel
 from tensorgate.gateway.models.catalog import Validate
 from tensorgate.gateway.models.text_steps import text_inputs, text_steps
+from tensorgate.gateway.models.verification import verified_place, verify
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -58,6 +59,7 @@ def model_source(config: ModelConfig, name: str, version: int, path: Path) -> Mo
         member,
         padding=config.padding(),
         memory_limit_bytes=config.memory_limit_bytes,
+        verified=verified_place(config.verify, path) if config.verify else None,
     )
 
 
@@ -192,12 +194,17 @@ def load_program(
         kinds = replace(kinds, ops={**kinds.ops, **own})
         validate = model_validator(kinds)
     config = validate(json.loads(program.configuration), Path("/"))
+    path = Path(program.path)
+    verified = verify(config.verify, program.version, path) if config.verify else None
     source = replace(
-        model_source(config, program.name, program.version, Path(program.path)),
+        model_source(config, program.name, program.version, path),
         device=program.device,
         resolve=resolve,
         threads=program.threads,
         on_loop=on_loop,
     )
     source, before, after = operators(kinds, config, source)
-    return pipelines.load(kinds.backends[config.backend], source, 1, before, after)
+    computation = pipelines.load(kinds.backends[config.backend], source, 1, before, after)
+    if verified is not None:
+        verified.check_unchanged()
+    return computation

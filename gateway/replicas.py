@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tensorgate.gateway.contract.backend import BackendKind
-from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse
+from tensorgate.gateway.contract.canonical import VERIFIED, Answers, InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Computation, Executor
 from tensorgate.gateway.contract.shortcuts import is_taken
@@ -33,6 +33,7 @@ from tensorgate.gateway.engine.worker import run_alone
 from tensorgate.gateway.model_loading import model_source, program_of
 from tensorgate.gateway.models.model_folder import tree_bytes, tree_fingerprint
 from tensorgate.gateway.models.model_state import StoredModel
+from tensorgate.gateway.models.verification import pinned
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ def offer_of(model: Model, stored: StoredModel, kind: BackendKind) -> ReplicaOff
         and model.example_seconds < INLINE_BELOW_SECONDS
     ):
         return None
+    config = pinned(config, view.configuration.get(VERIFIED))
     program = program_of(config, model_source(config, model.name, model.version, path))
     program.device, program.threads = "cpu", 1
     return ReplicaOffer(program, files_digest(stored.prints[model.version]), model.example_seconds)

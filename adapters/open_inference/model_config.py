@@ -24,7 +24,7 @@ from tensorgate.adapters.open_inference.request import ref_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.plain import plain
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.canonical import VERIFIED, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ModelMetadata
@@ -109,6 +109,9 @@ def _override(config: Any, own: Any) -> None:
 
 def _complete(config: Any, view: ModelView) -> None:
     """What Triton itself fills in where a configuration is silent."""
+    if proof := view.configuration.get(VERIFIED):
+        config.parameters["verified_sha256"].string_value = proof["sha256"]
+        config.parameters["verified_by"].string_value = proof["by"]
     if config.platform == "ensemble":
         config.model_transaction_policy.decoupled = view.decoupled
         return

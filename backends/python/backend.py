@@ -167,7 +167,7 @@ class PythonBackend(Backend):
         )
         with self.device.active():
             made: Callable[..., PythonModel]
-            self._module, made = load_class(source.path, source.member)
+            self._module, made = load_class(source.path, source.member, cached=source.verified is None)
             try:
                 if not callable(getattr(made, "infer", None)):
                     raise ValueError(f"{source.member} in {source.path} has no method infer(self, inputs, request)")

@@ -6,17 +6,31 @@ import importlib.util
 import inspect
 import itertools
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final
 
 _loaded: Final = itertools.count()
 
 
-def load_class(file: Path, name: str) -> tuple[str, Any]:
-    """Import the file under a name of its own, so that two may have the same. -> that name, and the class. Raises
-    ValueError if the class is not there, and whatever the file raises.
+class SourceOnly(SourceFileLoader):
+    """Reads the source in any case: whoever has checked that has not checked a cache of it."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def load_class(file: Path, name: str, *, cached: bool = True) -> tuple[str, Any]:
+    """Import the file under a name of its own, so that two may have the same. -> that name, and the class. `cached`:
+    Python's cache of it may stand for it, and be written. Raises ValueError if the class is not there, and whatever the
+    file raises.
     """
-    specification = importlib.util.spec_from_file_location(f"tensorgate_model_{next(_loaded)}_{file.stem}", file)
+    module_name = f"tensorgate_model_{next(_loaded)}_{file.stem}"
+    loader = None if cached else SourceOnly(module_name, str(file))
+    specification = importlib.util.spec_from_file_location(module_name, file, loader=loader)
     if specification is None or specification.loader is None:
         raise ValueError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(specification)

@@ -53,7 +53,8 @@ class TritonPythonInstance:
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ModelThread(self.name)
         utils = make_utils(source.name, self.calls)
-        self._package = ModelPackage((file.parent, file.parent.parent), dict.fromkeys(NAMES, utils))
+        folders = [each for each in (file.parent, file.parent.parent) if source.may_run(each)]
+        self._package = ModelPackage(folders, dict.fromkeys(NAMES, utils))
         self._requests: type[InferenceRequest] = utils.InferenceRequest
         try:
             self.config = self._thread.call(lambda: self._load(file, config))

@@ -4,6 +4,7 @@ main           arguments, and a function per verb
 serving        serve: one process, or a supervisor and its worker (supervisor)
 check          check: what is wrong with the models of a configuration
 migrate        import: other servers' configurations
+classic        import FILE: what XGBoost, LightGBM and scikit-learn have trained
 client         models, health, usage: questions to a running gateway
 model_call     call: inputs from arguments and files, answers as tables
 api            sample, models --schema: what a gateway's API documents say of a model

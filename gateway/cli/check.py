@@ -22,6 +22,7 @@ from tensorgate.gateway.model_loading import described, model_source
 from tensorgate.gateway.models.loader import error_line
 from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
+from tensorgate.gateway.models.verification import NotVerified, Verifier
 
 
 def misfits(config: Config, file: Path, kinds: Registries) -> list[tuple[str, Problem]]:
@@ -73,10 +74,14 @@ class _Checks:
         for label, wanted in config.labels.items():
             if versions and wanted not in versions:
                 yield ("labels", label), f"no version {wanted} is served, but {', '.join(map(str, versions))}"
+        verifier = Verifier(self.config.model_control)
         for version, path in versions.items():
             self.known[name][version] = None
             try:
+                verifier.check(config, version, path)
                 self.known[name][version] = self._version(config, model_source(config, name, version, path))
+            except NotVerified as error:
+                yield ("verify",) if config.verify else (), str(error)
             except Misfit as misfit:
                 yield misfit.key, misfit.text
             except Exception as error:  # as in a load, whatever fails is reported

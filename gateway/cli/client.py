@@ -183,7 +183,12 @@ def models(gateway: Gateway, only: str | None, print_line: PrintLine) -> None:
         except ClientError as error:
             print_line(f"{name}: {error}")
             continue
-        print_line(f"{name}  versions {', '.join(about['versions'])}  {about['platform']}{_placed(gateway, name)}")
+        config = _config(gateway, name)
+        print_line(f"{name}  versions {', '.join(about['versions'])}  {about['platform']}{_placed(config)}")
+        if digest := config.get("parameters", {}).get("verified_sha256"):
+            print_line(
+                f"  verified by {config['parameters']['verified_by']['string_value']}, sha256 {digest['string_value']}"
+            )
         for kind in ("inputs", "outputs"):
             for tensor in about[kind]:
                 print_line(f"  {kind[:-1]:6} {tensor['name']}: {tensor['datatype']} {tensor['shape']}")
@@ -244,13 +249,18 @@ def usage(gateway: Gateway, print_line: PrintLine, *, as_csv: bool) -> None:
         print_line("  ".join([ascii(cell)[1:-1].ljust(width) for cell, width in cells]).rstrip())
 
 
-def _placed(gateway: Gateway, name: str) -> str:
-    """A model's instances and devices; empty if the gateway does not give them."""
+def _config(gateway: Gateway, name: str) -> Mapping[str, Any]:
+    """A model's configuration in Triton's terms; empty if the gateway does not give it."""
     try:
-        groups = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}/config").get("instance_group", [])
+        config: Mapping[str, Any] = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}/config")
     except ClientError:
-        return ""
-    return "".join(f"  {_times(group['count'])}{_where(group)}" for group in groups)
+        return {}
+    return config
+
+
+def _placed(config: Mapping[str, Any]) -> str:
+    """A model's instances and devices."""
+    return "".join(f"  {_times(group['count'])}{_where(group)}" for group in config.get("instance_group", ()))
 
 
 def _where(group: Mapping[str, Any]) -> str:

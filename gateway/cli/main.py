@@ -32,7 +32,7 @@ PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0: done; 1: it could not be done; 2: the command or the configuration is wrong."""
     parser = _parser()
-    options, flags = parser.parse_known_args(arguments)
+    options, flags = parser.parse_known_args(_import_of_a_file([*(sys.argv[1:] if arguments is None else arguments)]))
     if flags and options.run is not _import_tf_serving:
         parser.error(f"unrecognized arguments: {' '.join(flags)}")
     options.flags = flags
@@ -51,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(str(error))
         return 2
     return status
+
+
+def _import_of_a_file(words: list[str]) -> list[str]:
+    """`import FILE` is `import model FILE`: what has the name of a file is no server."""
+    if words[:1] == ["import"] and len(words) > 1 and Path(words[1]).suffix and not words[1].startswith("-"):
+        words.insert(1, "model")
+    return words
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,6 +128,10 @@ def _parser() -> argparse.ArgumentParser:
     verb = _verb(verbs, "ops", _ops)
     verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
     verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
+
+    verb = _verb(verbs, "digest", _digest)
+    verb.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="a model's file, or a version's folder")
+    verb.add_argument("--files", action="store_true", help="print every file below a folder with its own SHA-256")
 
     verb = _verb(verbs, "models", _models)
     verb.add_argument("name", nargs="?", metavar="NAME", help="of the only model to tell of")
@@ -268,9 +279,11 @@ def _model_control(verb: argparse.ArgumentParser) -> None:
 
 
 _IMPORT = """
-Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored.
+Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored. Or make ONNX
+of a model of XGBoost, LightGBM or scikit-learn: import FILE.
 
 example:
+  tensorgate import churn.ubj --output models
   tensorgate import triton models -o gateway.yaml
   tensorgate import tf-serving models.config -o gateway.yaml
   tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml
@@ -281,7 +294,23 @@ example:
 
 def _import_verbs(verbs: Any) -> None:
     verb = _verb(verbs, "import", None, _IMPORT)
-    servers = verb.add_subparsers(title="servers", metavar="SERVER", required=True)
+    servers = verb.add_subparsers(title="servers", metavar="SERVER|FILE", required=True)
+
+    verb = _verb(servers, "model", _import_model)
+    verb.add_argument("file", type=Path, help=".json or .ubj of XGBoost, .txt of LightGBM, .skops of scikit-learn")
+    verb.add_argument(
+        "--output", type=Path, default=Path("models"), metavar="DIR", help="a repository (default models)"
+    )
+    verb.add_argument("--name", default="", help="of the model; else that of the file")
+    verb.add_argument("--datatype", choices=["FP32", "FP64"], help="of the input; else the first that proves right")
+    verb.add_argument(
+        "--tolerance", type=_distance, default=1e-5, metavar="X", help="how far numbers may be apart (default 1e-5)"
+    )
+    verb.add_argument("--own", action="store_true", help="have the model's own library compute it in any case")
+    verb.add_argument("--allow-ties", action="store_true", help="of two classes equally likely, either label will do")
+    verb.add_argument("--no-missing", dest="missing", action="store_false", help="rows have all their values, no NaN")
+    own = "where its own library computes it: the entry says trusted: true, for that reads the file"
+    verb.add_argument("--trusted", action="store_true", help=own)
 
     verb = _verb(servers, "triton", _import_triton)
     verb.add_argument("folder", type=Path, nargs="?", help="the model repository, a folder with a folder per model")
@@ -580,6 +609,31 @@ def _plan(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
+def _import_model(options: argparse.Namespace) -> int:
+    """Make ONNX of a model of XGBoost, LightGBM or scikit-learn, compare what both answer, and write a model folder and
+    its YAML. A model of which none is made, or none that answers alike, is computed by its own library, in a process of
+    its own. Exit status 0: it can be served; 1: not before it is trusted; 2: the file is no such model.
+
+    example:
+      tensorgate import churn.ubj --output models
+      tensorgate serve --model-repository models
+    """
+    from tensorgate.gateway.cli.classic.verb import Wish, import_model
+
+    wish = Wish(
+        options.file,
+        options.output,
+        options.name,
+        options.datatype,
+        options.tolerance,
+        own=options.own,
+        trusted=options.trusted,
+        allow_ties=options.allow_ties,
+        missing=options.missing,
+    )
+    return import_model(wish, _print_line, _print_error)
+
+
 def _import_triton(options: argparse.Namespace) -> int:
     """Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored.
     The report goes to stderr: a line for each such key, and for each model that cannot be served.
@@ -701,6 +755,27 @@ def _kinds(file: Path | None) -> Any:
 
     kinds = app.registries()
     return kinds if file is None else load_config(file, kinds).extended(kinds)
+
+
+def _digest(options: argparse.Namespace) -> int:
+    """Print the SHA-256 of a model's file, or of a version's folder, as verify: {sha256: …} takes it.
+
+    example:
+      tensorgate digest models/digits/1
+      tensorgate digest models/digits/* --files
+    """
+    from tensorgate.gateway.models.file_digest import files_digest
+
+    for path in options.paths:
+        try:
+            found = files_digest(path)
+        except (OSError, ValueError) as error:
+            _print_error(str(error) if isinstance(error, OSError) else f"{path}: {error}")
+            return 1
+        for line in found.manifest().splitlines() if options.files and path.is_dir() else ():
+            _print_line(line)
+        _print_line(f"{found.sha256}  {path}")
+    return 0
 
 
 def _models(options: argparse.Namespace) -> int:

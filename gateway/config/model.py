@@ -22,6 +22,7 @@ from pydantic import (
 from tensorgate.gateway.config.residency import ModelResidency
 from tensorgate.gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from tensorgate.gateway.config.values import MAX_VERSION, ByteSize, Placement, VersionPolicy, refuse
+from tensorgate.gateway.config.verification import VerifyConfig
 from tensorgate.gateway.contract.backend import Cut, Padding, RaggedInput
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
@@ -226,6 +227,8 @@ class ModelConfig(Options):
     path is the model itself."""
     labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
     """Version labels."""
+    verify: VerifyConfig | None = None
+    """What its files have to prove before they are loaded; null: as model_control.verify says, if anything."""
     device: Placement = "auto"
     """auto: the first GPU, or the CPU where there is none; cpu; cuda or cuda:N: that GPU; cuda:*: every GPU; all: every
     GPU, or the CPU where there is none; a list of cpu and cuda:N: each of them, as often as it is named."""

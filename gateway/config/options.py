@@ -26,6 +26,7 @@ from tensorgate.gateway.config.resources import Cpu, Limits, Processes, Response
 from tensorgate.gateway.config.routes import Route
 from tensorgate.gateway.config.security import Admin, Auth, RateLimit
 from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName
+from tensorgate.gateway.config.verification import VerifyConfig
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import OpKind
@@ -50,7 +51,13 @@ class ModelControl(Options):
     for that."""
     trusted: bool = False
     """Whether those files may be programs: Python, shared libraries, models of the backends python, triton_python,
-    tensorflow and torch. Who may upload them has all that the server's user may do."""
+    tensorflow, torch and classic. Who may upload them has all that the server's user may do."""
+
+    verify: VerifyConfig | None = None
+    """What models have to prove whose entries say nothing, and those of repositories whatever their model.yaml says."""
+    require_verification: bool = False
+    """Whether every model that has files needs a proof, its own or this one; others are not loaded, whoever brings
+    them."""
 
     model_roots: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Of modes poll and explicit: the folders below which the models may lie that TensorFlow Serving's callers list in

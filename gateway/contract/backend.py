@@ -95,6 +95,13 @@ class ModelSource:
     """Threads of the host that this instance may compute with; 0: no limit is configured."""
     memory_limit_bytes: int | None = None
     """How much of a GPU's memory this instance may take; None: no limit is configured."""
+    verified: Path | None = None
+    """The file or folder whose contents have been verified: no code from elsewhere belongs to the model. None: nothing
+    is asked of its files."""
+
+    def may_run(self, place: Path) -> bool:
+        """Whether code of the model may come from a file or folder."""
+        return self.verified is None or place.is_relative_to(self.verified)
 
 
 # ----------------------------------------------------------------------------------------------------------- what it is

@@ -53,6 +53,11 @@ class NamedRoute(Protocol):
     def name(self) -> str: ...
 
 
+VERIFIED: Final = "verified"
+"""In a view's configuration: what the version's files have proved, their SHA-256 and whose word it was; absent where
+nothing was asked of them."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelView:
     """One version of one model under the public name by which it was asked for. Immutable; made when the version

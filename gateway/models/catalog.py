@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tensorgate.gateway.config import Config, ModelConfig, read_plain
+from tensorgate.gateway.config.verification import VerifyConfig
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.models.model_folder import FILE, files_fingerprint, tree_fingerprint
 
@@ -78,10 +79,14 @@ class YamlCatalog:
 class FolderCatalog:
     """Repositories: folders with one folder per model; of two models of one name the first counts."""
 
-    def __init__(self, folders: Sequence[Path], read_folder: ReadFolder, validate: Validate) -> None:
+    def __init__(
+        self, folders: Sequence[Path], read_folder: ReadFolder, validate: Validate, verify: VerifyConfig | None = None
+    ) -> None:
+        """`verify` is what all of these models have to prove: whoever writes a model.yaml must not choose its proof."""
         self._folders = folders
         self._read_folder = read_folder
         self._validate = validate
+        self._verify = verify
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._found()))
@@ -93,7 +98,8 @@ class FolderCatalog:
             raise ModelNotFound(name)
         if not name.isprintable() or "/" in name:
             raise ValueError("a model's name has neither / nor control characters")
-        return self._validate(self._read_folder(place, configuration, name), place)
+        config = self._validate(self._read_folder(place, configuration, name), place)
+        return config if self._verify is None else config.model_copy(update={"verify": self._verify})
 
     def fingerprint(self, name: str) -> Hashable:
         place = self._place(name)

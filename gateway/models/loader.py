@@ -28,6 +28,7 @@ from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.model_folder import Upload, first_program, store, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.model_state import StoredModel
+from tensorgate.gateway.models.verification import NotVerified, Verified, Verifier, pinned
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ _THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
 _NO_PROGRAMS: Final = "this server takes none (see model_control.trusted)"
 _FOLDERS: Final = re.compile(r"(?<![^\s('\"=:,])/(?:[^\s/:'\"]+/)+")
 _CODES: Final = {
+    NotVerified: Code.FAILED_PRECONDITION,
     FileNotFoundError: Code.NOT_FOUND,
     PermissionError: Code.PERMISSION_DENIED,
     MemoryError: Code.RESOURCE_EXHAUSTED,
@@ -53,7 +55,7 @@ _CODES: Final = {
 @dataclass(frozen=True, slots=True)
 class LoadReport:
     """The outcome of loading one version, for the operator; `version` is None if the model's versions could not be
-    read. `error` is empty if the version serves.
+    read. `error` is empty if the version serves. `verified` says what it has proved.
     """
 
     name: str
@@ -62,6 +64,7 @@ class LoadReport:
     seconds: float = 0.0
     warm_up: WarmUp | None = None
     error: str = ""
+    verified: Verified | None = None
 
     def __str__(self) -> str:
         return f"{self.name} version {self.version}" if self.version is not None else self.name
@@ -105,10 +108,13 @@ class RepositoryDeps:
 class ModelLoader:
     """Reads models of a catalog and loads them. Unless callers are `trusted`, their files must not be programs."""
 
-    def __init__(self, catalog: Catalog, deps: RepositoryDeps, *, trusted: bool = False) -> None:
+    def __init__(
+        self, catalog: Catalog, deps: RepositoryDeps, *, trusted: bool = False, verifier: Verifier | None = None
+    ) -> None:
         self._catalog = catalog
         self._deps = deps
         self._trusted = trusted
+        self._verifier = verifier or Verifier()
         self._threads = ThreadPoolExecutor(_THREADS, "load")
 
     def fingerprints(self, names: Callable[[], Iterable[str]]) -> dict[str, Hashable]:
@@ -166,29 +172,36 @@ class ModelLoader:
         if version is None:
             return None
         config = stored.config
+        verified = self._verifier.check(config, version, stored.versions[version])
         computation = self._deps.describe(config, name, version, stored.versions[version])
         if computation is None or not computation.platform or config.sequences is not None:
             return None
-        return absent_view(name, version, tuple(stored.versions), computation, model_spec(config, computation))
+        spec = model_spec(config, computation, verified)
+        return absent_view(name, version, tuple(stored.versions), computation, spec)
 
     async def load_version(self, name: str, version: int, stored: StoredModel, report: Report) -> Model | Reason:
         """A version, loaded and warmed up, or the reason for callers why not."""
         started = time.perf_counter()
         try:
-            model, warm_up = await self._make(name, version, stored.config, stored.versions[version])
+            path = stored.versions[version]
+            verified = await self._in_thread(self._verifier.check, stored.config, version, path)
+            model, warm_up = await self._make(name, version, stored.config, path, verified)
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             text = load_error(error, stored.versions[version])
             report(LoadReport(name, version, error=text))
             return Reason(without_folders(text), code_of(error))
         model.load_seconds = time.perf_counter() - started
-        report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up))
+        report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up, verified=verified))
         return model
 
-    async def _make(self, name: str, version: int, config: ModelConfig, path: Path) -> tuple[Model, WarmUp | None]:
-        computation = await self._in_thread(self._deps.load, config, name, version, path)
+    async def _make(
+        self, name: str, version: int, config: ModelConfig, path: Path, verified: Verified | None
+    ) -> tuple[Model, WarmUp | None]:
+        known = pinned(config, verified.plain()) if verified else config
+        computation = await self._in_thread(self._deps.load, known, name, version, path)
         try:
-            spec = await asyncio.to_thread(model_spec, config, computation)
+            spec = await asyncio.to_thread(model_spec, config, computation, verified)
             model = Model(
                 name, version, (version,), computation, spec, self._deps.meters.meter(name, version), self._deps.cache
             )
@@ -198,7 +211,10 @@ class ModelLoader:
             raise
         try:
             beside = await self._in_thread(self._deps.warmup_requests, path, model.view)
-            return model, await model.warm_up(self._in_thread, beside)
+            warm_up = await model.warm_up(self._in_thread, beside)
+            if verified is not None:
+                await self._in_thread(verified.check_unchanged)
+            return model, warm_up
         except BaseException:
             await model.close()
             raise

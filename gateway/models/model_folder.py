@@ -80,6 +80,10 @@ def _is_version(name: str) -> bool:
 def files_fingerprint(config: ModelConfig) -> Hashable:
     """Changes whenever a file does that a configuration names beside its model."""
     files = [*config.class_labels.values(), *([config.example] if config.example else [])]
+    if config.verify is not None:
+        files += config.verify.files()
+        if config.verify.folder and config.path is not None:
+            files.append(FileRef("", config.path.path.parent))
     for step in (*config.preprocess, *config.postprocess):
         files += [value for value in dict(step).values() if isinstance(value, FileRef)]
     return tuple(tree_fingerprint(file.path) for file in files)

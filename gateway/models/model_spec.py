@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tensorgate.gateway.config import ControlConfig, LevelConfig, ModelConfig, QueueConfig, StateConfig
+from tensorgate.gateway.contract.canonical import VERIFIED
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, Tensors, TensorSpec
 from tensorgate.gateway.contract.text import SECTION, TextOptions
@@ -17,11 +18,14 @@ from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, SequenceState, frozen
 from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.models.signatures import signature
+from tensorgate.gateway.models.verification import Verified
 from tensorgate.gateway.models.warmup_samples import read_example, read_warmup_samples
 
 
-def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
-    """The specification of a loaded model. Raises ValueError naming what does not fit the computation."""
+def model_spec(config: ModelConfig, computation: Computation, verified: Verified | None = None) -> ModelSpec:
+    """The specification of a loaded model, which tells what it has proved. Raises ValueError naming what does not fit
+    the computation.
+    """
     sequences = sequence_policy(config, computation)
     if sequences is not None:
         computation = sequences.visible(computation)
@@ -44,7 +48,9 @@ def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
         example=example,
         warmup=read_warmup_samples(config, computation, example),
         sizes=config.pad_batches_to,
-        configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
+        configuration=config.model_dump(mode="json")
+        | {"max_batch_size": computation.max_batch_size}
+        | ({VERIFIED: verified.plain()} if verified else {}),
         cached=config.response_cache,
         budget=budget,
     )

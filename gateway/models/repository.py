@@ -48,6 +48,7 @@ from tensorgate.gateway.models.memory_meter import MemoryMeter
 from tensorgate.gateway.models.model_state import ModelState, StoredModel
 from tensorgate.gateway.models.on_demand import OnDemand
 from tensorgate.gateway.models.server_catalog import ServerCatalog
+from tensorgate.gateway.models.verification import Verifier
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ class Repository(LoadedModels):
         self._residency = residency or Residency()
         roots = [root.path for root in self._control.model_roots]
         self._catalog = ListedCatalog(catalog, deps.versioned, deps.validate, roots)
-        loader = ModelLoader(self._catalog, deps, trusted=self._control.trusted)
+        verifier = Verifier(self._control)
+        loader = ModelLoader(self._catalog, deps, trusted=self._control.trusted, verifier=verifier)
         names = catalog.names()
         held = [name for name in self._control.chosen(names) if not self._is_on_demand(name)]
         super().__init__(loader, deps, held)
@@ -289,7 +291,7 @@ class Repository(LoadedModels):
                     await self._load_tree(part, None, NOTHING, seen)
             failures = await self._load(state, stored, _log_report)
         finally:
-            if stored.upload is not None and state.stored is not stored:
+            if stored.upload is not None and (state.stored is not stored or not state.models):
                 stored.upload.cleanup()
         if failures:
             raise LoadFailed(name, {version: why.text for version, why in failures.items() if version is not None})

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 
-from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.canonical import VERIFIED, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, SampleRequest
 from tensorgate.gateway.contract.engine import Engine
 from tensorgate.gateway.contract.errors import ErrorReason
@@ -470,6 +470,7 @@ def _described(view: ModelView) -> dict[str, Any]:
         "max_batch_size": view.max_batch_size,
         "decoupled": view.decoupled,
         "sequences": bool(view.configuration.get("sequences")),
+        **({VERIFIED: proof} if (proof := view.configuration.get(VERIFIED)) else {}),
     }
 
 

@@ -21,6 +21,7 @@ from serving import HOST, Gateway, running
 from waiting import wait_until
 
 from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.models.file_digest import files_digest
 
 SIDE = 256
 """Of a model's weights: 256 KiB."""
@@ -253,3 +254,19 @@ def test_callers_who_leave_and_callers_who_are_late(models: Path, tmp_path: Path
             leaving.join()
         assert gateway.stop() == 0
         assert "Traceback" not in gateway.said
+
+
+def test_nothing_is_read_of_a_model_that_proves_nothing(models: Path, tmp_path: Path) -> None:
+    """Neither for who looks nor for who asks: proofs come before a file is parsed."""
+    folder = tmp_path / "models"
+    shutil.copytree(models / "m1", folder / "good")
+    shutil.copytree(models / "m2", folder / "other")
+    control = {"verify": {"sha256": files_digest(folder / "good/1").sha256}}
+    with running(written(tmp_path, folder, residency={"on_demand": True}, model_control=control)) as gateway:
+        metadata = gateway.get("/v2/models/good").json
+        assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, SIDE]}]
+        for refused in (gateway.get("/v2/models/other"), gateway.post("/v1/models/other:predict", {"instances": [X]})):
+            assert refused.status == 503
+            assert "not verified: the SHA-256 of 1 is" in refused.json["error"]
+        assert by_v2(gateway, "good") == 2
+        assert gateway.stop() == 0

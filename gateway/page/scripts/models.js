@@ -17,7 +17,7 @@ function card(model, open) {
   const inside = make("div", {class: "inside"}), load = make("div", {class: "soft load", "data-load": model.name});
   const summary = make("summary", {}, make("b", {}, model.name), ...model.versions.map(versionPill),
     model.versions.length ? null : make("span", {class: "pill warn"}, "not loaded"),
-    make("span", {class: "soft"}, [model.platform, model.device, model.instances > 1 ? `${model.instances} copies` : null, model.max_batch_size ? `batches of ${model.max_batch_size}` : null, model.decoupled ? "streams" : null, model.sequences ? "sequences" : null].filter(Boolean).join(" \u00b7 ")));
+    make("span", {class: "soft"}, [model.platform, model.device, model.instances > 1 ? `${model.instances} copies` : null, model.max_batch_size ? `batches of ${model.max_batch_size}` : null, model.decoupled ? "streams" : null, model.sequences ? "sequences" : null, model.verified ? `verified by ${model.verified.by}, sha256 ${model.verified.sha256.slice(0, 12)}…` : null].filter(Boolean).join(" \u00b7 ")));
   for (const version of model.versions) if (version.reason) inside.append(make("p", {class: "bad"}, `Version ${version.version}: ${version.reason}`));
   if (model.reason) inside.append(make("p", {class: "bad"}, model.reason));
   inside.append(load);

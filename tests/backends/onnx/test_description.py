@@ -60,7 +60,7 @@ def both(folder: Path, **options: Any) -> tuple[Described, OnnxBackend]:
 def test_as_loaded(tmp_path: Path) -> None:
     add(tmp_path)
     described, loaded = both(tmp_path, max_batch_size="auto")
-    assert described == Described(loaded.inputs, loaded.outputs, loaded.max_batch_size)
+    assert described == Described(loaded.inputs, loaded.outputs, loaded.max_batch_size, platform=loaded.platform)
     assert described.inputs == (TensorSpec("x", DTYPES["FP32"], (-1, 3)),)
     assert KIND.describe is describe
 
@@ -82,7 +82,7 @@ def test_scalars_unknown_ranks_and_vectors(tmp_path: Path) -> None:
     assert unknown_ranks(file) == {"any", "any_"}
     for vectors in (False, True):
         described, loaded = both(tmp_path, scalars_as_vectors=vectors)
-        assert described == Described(loaded.inputs, loaded.outputs, 0)
+        assert described == Described(loaded.inputs, loaded.outputs, 0, platform=loaded.platform)
     assert [spec.shape for spec in described.inputs] == [(1,), None, (-1,)]
 
 

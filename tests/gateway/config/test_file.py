@@ -231,6 +231,7 @@ def test_defaults(folder: Path) -> None:
                 "path": "models/digits",
                 "versions": "latest",
                 "labels": {},
+                "verify": None,
                 "device": "auto",
                 "instances": 1,
                 "process": "engine",
@@ -272,6 +273,8 @@ def test_defaults(folder: Path) -> None:
             "poll_seconds": 15,
             "allow_uploads": False,
             "trusted": False,
+            "verify": None,
+            "require_verification": False,
             "model_roots": [],
         },
         "residency": {

@@ -781,4 +781,4 @@ async def test_who_is_trusted_may_send_programs(make: Any, put: Any) -> None:
 
 def test_which_backends_run_what_their_files_say() -> None:
     runs = {name for name, kind in registries().backends.items() if kind.runs_code}
-    assert runs == {"python", "tensorflow", "torch", "triton_python"}
+    assert runs == {"classic", "python", "tensorflow", "torch", "triton_python"}

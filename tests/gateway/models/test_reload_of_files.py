@@ -292,8 +292,8 @@ async def test_a_wrong_file_is_refused_whole(house: House) -> None:
     assert outcome.result == "refused"
     found = [error.removeprefix(f"{house.file}:") for error in outcome.errors]
     assert found == [
-        '3:16: models.a.backend: found "onyx", expected one of ensemble, genai, onnx, python, remote, tensorflow, '
-        "torch, triton_python; did you mean onnx?",
+        '3:16: models.a.backend: found "onyx", expected one of classic, ensemble, genai, onnx, python, remote, '
+        "tensorflow, torch, triton_python; did you mean onnx?",
         "4:1: routs: unknown key; did you mean routes?",
     ]
     assert house.app.config is before
