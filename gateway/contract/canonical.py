@@ -214,6 +214,8 @@ class CancellationToken:
     """Called on the event loop when the token is cut; it belongs to whoever computes the answer."""
     request_id = ""
     """What the answer's headers call the request, "" where they do not."""
+    share = ""
+    """Whose share of the devices the request is run from, "" where nobody knows, or there are no shares."""
     refused = False
     """Whether the request was not accepted by an engine in another process, which is known with its error only."""
     trial = False

@@ -32,6 +32,7 @@ _TAKES_EFFECT: Final = frozenset(
         "admin",
         "auth",
         "rate_limits",
+        "shares",
         "readiness",
         "response_cache",
         "expose_model_errors",

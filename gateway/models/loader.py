@@ -21,6 +21,7 @@ from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
+from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.engine.warmup import WarmUp
 from tensorgate.gateway.models.catalog import Catalog, Validate
 from tensorgate.gateway.models.meters import Meters
@@ -82,7 +83,7 @@ class RepositoryDeps:
     whether its files are programs, `parts` which models an ensemble is composed of; `validate` turns a model's plain
     YAML form into its configuration. `cache` is for models with response_cache. `reclaim` returns freed memory to the
     system; it is called in a thread. `warmup_requests` reads those that lie at the path of a version; it is called in a
-    thread, too.
+    thread, too. With `shares`, callers have theirs of the devices.
     """
 
     load: LoadComputation
@@ -95,6 +96,7 @@ class RepositoryDeps:
     runs_code: Callable[[ModelConfig], bool] = lambda config: True
     warmup_requests: Callable[[Path, ModelView], list[WarmupRequest]] = lambda path, view: []
     numbers: Callable[[ModelConfig], Iterable[int]] = lambda config: (1,)
+    shares: Shares | None = None
 
 
 class ModelLoader:
@@ -172,7 +174,14 @@ class ModelLoader:
         try:
             spec = await asyncio.to_thread(model_spec, config, computation)
             model = Model(
-                name, version, (version,), computation, spec, self._deps.meters.meter(name, version), self._deps.cache
+                name,
+                version,
+                (version,),
+                computation,
+                spec,
+                self._deps.meters.meter(name, version),
+                self._deps.cache,
+                self._deps.shares,
             )
         except BaseException:
             for executor in computation.executors:

@@ -277,6 +277,7 @@ def test_defaults(folder: Path) -> None:
         "routes": {},
         "auth": None,
         "rate_limits": [],
+        "shares": None,
         "limits": {
             "max_body_bytes": 67108864,
             "max_binary_bytes": 1073741824,
