@@ -161,8 +161,8 @@ class FairQueue(RequestQueue):
 
     def _next_on(self, device: DeviceShares, idle: Sequence[Worker], now: float) -> tuple[Worker, Batch] | None:
         worker = idle[-1]
-        if worker.contention and device.is_contended(now):
-            return None  # what goes early goes before others who come until then
+        if worker.contention and device.is_contended(now) and device.expects_others(self._of, now):
+            return None  # what goes early goes before those who come until then
         width = self._widths[worker.device]
         if width and not self._nested and not device.may_start(self, width, now):
             return None

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 from weakref import WeakSet
@@ -52,14 +52,16 @@ class SharePolicy:
 
 
 class Account:
-    """What one caller has had of one device. `virtual` is in seconds over weight, `seconds` are those measured."""
+    """What one caller has had of one device. `virtual` is in seconds over weight, `seconds` are those measured, `seen`
+    is when it last wanted the device.
+    """
 
-    __slots__ = ("name", "seconds", "virtual", "weight")
+    __slots__ = ("name", "seconds", "seen", "virtual", "weight")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
         self.weight = weight
-        self.virtual = self.seconds = 0.0
+        self.virtual = self.seconds = self.seen = 0.0
 
 
 class WaitingQueue(Protocol):
@@ -100,6 +102,7 @@ class DeviceShares:
             self._last, self._others_seen = name, self._last_seen
         self._last_seen = now
         account = self.account(name)
+        account.seen = now
         if not waits:
             account.virtual = max(account.virtual, self._virtual - CREDIT_S / account.weight)
         return account
@@ -111,6 +114,11 @@ class DeviceShares:
     def is_contended(self, now: float) -> bool:
         """Whether more than one caller has wanted the device lately."""
         return now - self._others_seen < RECENT_S
+
+    def expects_others(self, waiting: Container[str], now: float) -> bool:
+        """Whether somebody has wanted the device lately who is not among those who wait, and may be about to."""
+        since = now - RECENT_S
+        return any(each.seen > since and each.name not in waiting for each in self.accounts.values())
 
     def begin(self, account: Account) -> None:
         """Something of this caller's begins, and will be charged."""
