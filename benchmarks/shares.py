@@ -3,8 +3,8 @@
     python -m benchmarks.shares
     python -m benchmarks.shares --seconds 4 --rounds 5
 
-Networks of real size on the CPU, one thread for each, asked by tasks of the event loop, each of which asks again once it
-has its answer. Two questions.
+Networks of real size on the CPU, one thread for each, asked by tasks of the event loop, each of which asks again once
+it has its answer. Two questions.
 
 Shares: callers want more than there is, of one model or of two. What each has had is measured here, around every run,
 by the processor time of its thread, and compared with the weights; what the scheduler measures for itself is not used.

@@ -9,7 +9,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Executor
 from tensorgate.gateway.engine.admission import Admission
-from tensorgate.gateway.engine.fair_queue import FairQueue
+from tensorgate.gateway.engine.fair_queue import FairQueue, FairSequences
 from tensorgate.gateway.engine.inline_dispatch import InlineCall
 from tensorgate.gateway.engine.queue import QueuePolicy, SchedulerQueue
 from tensorgate.gateway.engine.scheduler import Scheduler
@@ -31,23 +31,29 @@ class FairScheduler(Scheduler):
     def _make_queue(
         self, policy: QueuePolicy, sequences: SequencePolicy | None, budget: TokenBudget | None
     ) -> SchedulerQueue:
-        if sequences is not None:
-            return super()._make_queue(policy, sequences, budget)
-        self._fair = FairQueue(self._name, policy, budget, self._shares, self._workers, lambda: self._schedule(0.0))
-        return self._fair
+        queue: FairQueue | FairSequences
+        if sequences is None:
+            queue = FairQueue(self._name, policy, budget, self._shares, self._workers, self._wake)
+        else:
+            queue = FairSequences(self._name, policy, sequences, self._shares, self._workers, self._wake)
+        self._queue_shares = queue.shares
+        return queue
+
+    def _wake(self) -> None:
+        self._schedule(0.0)
 
     def _answer_inline(
         self, executor: Executor, request: InferRequest, admission: Admission, now: float
     ) -> InferResponse | GatewayError:
         outcome = super()._answer_inline(executor, request, admission, now)
-        self._fair.ran_alone(request.cancellation.share, time.monotonic() - now, now)
+        self._queue_shares.ran_alone(request.cancellation.share, now, time.monotonic() - now)
         return outcome
 
     def _end_inline(self, inline_call: InlineCall) -> None:
-        now = time.monotonic()
-        self._fair.ran_alone(inline_call.request.cancellation.share, now - inline_call.submitted, now)
+        submitted = inline_call.submitted
+        self._queue_shares.ran_alone(inline_call.request.cancellation.share, submitted, time.monotonic() - submitted)
         super()._end_inline(inline_call)
 
     def _charge_answer(self, batch: Batch, answer: InferResponse, timings: Timings, given: float) -> None:
-        self._fair.note_answer(batch)
+        self._queue_shares.note_answer(batch)
         self._metrics.answered(batch, answer, timings, given)
