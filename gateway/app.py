@@ -320,6 +320,8 @@ class App:
         self.overview.tokens = self.metrics.tokens
         if self.observer is not None and self.observer.usage is not None:
             self.overview.callers = self.observer.usage.callers
+        if self._shares is not None:
+            self.overview.shares = self._shares.listed
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self._documents = ApiDocuments(self.dialects, __version__, config)

@@ -21,8 +21,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 from tensorgate.gateway.contract.metrics import ShareUsage
@@ -263,6 +263,10 @@ class Shares:
             for device, each in list(self._devices.items())
             for account in list(each.accounts.values())
         ]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The same as plain data, most time first."""
+        return [asdict(each) for each in sorted(self.usage(), key=lambda each: -each.seconds)]
 
     def _forget_one(self) -> bool:
         """Make room for another caller, of one that has nothing here and would begin no further back."""

@@ -73,6 +73,7 @@ class Later:
     """Answers that come with the loop's next turn; those of a decoupled model are three."""
 
     def __init__(self, request: InferRequest) -> None:
+        self.share = request.cancellation.share
         count = 3 if request.view.decoupled else 1
         self._left = [InferResponse({"y": request.inputs["x"]}) for _ in range(count)]
         self.is_abandoned = False
@@ -260,6 +261,22 @@ def test_an_inference(tmp_path: Path, id: str, inputs: Any) -> None:
         view = link.snapshot.models["stream"][1].view
         stream = cast("Any", view.handle).submit(InferRequest(view, inputs))
         assert [answer.outputs["y"].sum() async for answer in stream] == [inputs["x"].sum()] * 3
+        running.cancel()
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize("share", ["", "team-a"])
+def test_whose_share_it_is_crosses(tmp_path: Path, share: str) -> None:
+    async def test(rig: Rig) -> None:
+        link, running = await rig.link()
+        view = link.snapshot.models["plain"][1].view
+        request = InferRequest(view, SMALL)
+        if share:
+            request.cancellation.share = share
+        await anext(cast("Any", view.handle).submit(request))
+        (asked,) = rig.host.model.asked
+        assert asked.share == share
         running.cancel()
 
     run(test, tmp_path)
