@@ -18,7 +18,7 @@ from itertools import chain
 
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import Group, QueuePolicy, RequestQueue, insert_by_rank
-from tensorgate.gateway.engine.queue_shares import QueueShares
+from tensorgate.gateway.engine.queue_shares import Found, QueueShares
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.sequences import LiveSequence, Sequences
 from tensorgate.gateway.engine.shares import Shares
@@ -97,21 +97,11 @@ class FairQueue(RequestQueue):
         self.shares = QueueShares(name, shares, workers, wake)
         self._has_levels = True  # so that every request is told of that comes and leaves
 
-    def next_batch(self, idle: Sequence[Worker]) -> tuple[Worker, Batch] | None:
+    def next_batch(self, idle: Sequence[Worker]) -> Found | None:
         """On the first device, of those that have an idle worker, where somebody may go now."""
-        self.next_wakeup_s = None
-        if not self.queued:
-            self.shares.found_nothing()
-            return super().next_batch(idle)
-        for choice in _choices(idle):
-            if not self.shares.may_start(choice[-1]):
-                continue
-            found = super().next_batch(choice)
-            if found is not None:
-                self.shares.start(*found)
-                return found
-            self.shares.found_nothing()
-        return None
+        choices = _choices(idle) if self.queued else ()
+        found, self.next_wakeup_s = self.shares.look(choices, super().next_batch, lambda: self.next_wakeup_s)
+        return found or (None if self.queued else super().next_batch(idle))  # which tidies up
 
     def done(self, batch: Batch) -> None:
         self.shares.done(batch)
@@ -158,20 +148,10 @@ class FairSequences(Sequences):
         super().__init__(name, queue, policy, workers, wake)
         self.shares = QueueShares(name, shares, workers, wake)
 
-    def next_batch(self, idle: Sequence[Worker]) -> tuple[Worker, Batch] | None:
-        self.next_wakeup_s = None
-        ready = [worker for worker in idle if self._instances[worker].ready]
-        if not ready:
-            self.shares.found_nothing()
-        for worker in ready:
-            if not self.shares.may_start(worker):
-                continue
-            found = super().next_batch((worker,))
-            if found is not None:
-                self.shares.start(*found)
-                return found
-            self.shares.found_nothing()
-        return None
+    def next_batch(self, idle: Sequence[Worker]) -> Found | None:
+        choices = [(worker,) for worker in idle if self._instances[worker].ready]
+        found, self.next_wakeup_s = self.shares.look(choices, super().next_batch, lambda: self.next_wakeup_s)
+        return found
 
     def done(self, batch: Batch) -> None:
         self.shares.done(batch)

@@ -9,10 +9,11 @@ the steps of an ensemble, takes no device: its callers compete for itself alone.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from tensorgate.gateway.contract.errors import QueueFull
 from tensorgate.gateway.engine.pending_request import PendingRequest
@@ -20,6 +21,8 @@ from tensorgate.gateway.engine.shares import ANONYMOUS, DeviceShares, Shares
 from tensorgate.gateway.engine.worker import Batch, Worker
 
 Key = TypeVar("Key")
+Found: TypeAlias = tuple[Worker, Batch]
+"""What begins, and where."""
 
 HOST: Final = "cpu"
 _FIRST_GUESS_S: Final = 0.01
@@ -30,11 +33,12 @@ _KEEP: Final = 0.8
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A batch that runs: on which device, how much of that it fills, and what its callers have been charged with."""
+    """A batch that runs: on which device, and what its callers have been charged with."""
 
     device: DeviceShares
-    width: float
-    is_on_host: bool
+    part: float
+    """How much of the host its thread is; 0 on a GPU, and for what has no thread of its own."""
+    begun: float
     mark: float
     unit_s: float
     """For each row, or token."""
@@ -53,9 +57,12 @@ class QueueShares:
         executor = workers[0].executor
         self._own: DeviceShares | None = None if executor.computes else shares.new_device()
         places = Counter(worker.device for worker in workers if not worker.is_standby)
-        fills = executor.computes and not executor.decoupled
-        self._widths = {place: 1 / count if fills else 0.0 for place, count in places.items()}
-        """How much of a device one batch fills; 0: it has no place there, for it runs as long as its caller reads."""
+        self._parts = {place: 1 / count for place, count in places.items()}
+        """How much of a device one of its batches fills."""
+        self._holds = executor.computes and not executor.decoupled
+        """Whether a batch keeps others away; none does that runs for as long as its caller reads."""
+        self._busy = 1.0
+        """How much of the time of a run its thread computes, on the host."""
         self._in_thread = executor.runs_on == "thread"
         self._devices = [self._device(place) for place in places]
         self.device = self._devices[0]
@@ -103,24 +110,52 @@ class QueueShares:
         return min([accounts[name].virtual for name in self._of], default=0.0)
 
     def virtual(self, pending: PendingRequest) -> float:
-        """What orders a request among those of other callers: the less, the sooner."""
-        return self.device.accounts[pending.share].virtual
+        """What orders a request among those of other callers: the less, the sooner. One that has ended may be of a
+        caller who is forgotten: it goes first, and is dropped.
+        """
+        account = self.device.accounts.get(pending.share)
+        return -math.inf if account is None else account.virtual
 
     # ---------------------------------------------------------------------------------------------------------- running
 
-    def may_start(self, worker: Worker) -> bool:
-        """Whether something may begin now on the device of this worker, of which the next calls are."""
+    def look(
+        self,
+        choices: Iterable[Sequence[Worker]],
+        next_batch: Callable[[Sequence[Worker]], Found | None],
+        next_wakeup_s: Callable[[], float | None],
+    ) -> tuple[Found | None, float | None]:
+        """The first batch that may begin now, for the last worker of one of these choices, each of a device of its own;
+        or None, and the seconds until something may go by the clock alone. The queue itself finds the next batch.
+        """
+        soonest: list[float] = []
+        tried: list[DeviceShares] = []
+        for choice in choices:
+            wait_s = self._wait_s(choice[-1])
+            tried.append(self.device)
+            if wait_s == 0.0:
+                found = next_batch(choice)
+                if found is not None:
+                    self._start(*found)
+                    return found, None
+                self.device.leave(self)
+                wait_s = next_wakeup_s()
+            if wait_s is not None:
+                soonest.append(wait_s)
+        for device in self._devices:
+            if device not in tried:  # nothing of this queue may begin there: whoever waits need not wait for it
+                device.leave(self)
+        return None, min(soonest, default=None)
+
+    def _wait_s(self, worker: Worker) -> float | None:
+        """Seconds until something may begin on the device of this worker, of which the next calls are: 0 is now. None:
+        until others have ended.
+        """
         self.device = device = self._device(worker.device)
         now = self._shares.clock()
         if worker.contention and device.is_contended(now) and device.expects_others(self._of, now):
-            return False  # what goes early goes before those who come until then
-        width = self._widths[worker.device]
-        return not width or bool(self._nested) or device.may_start(self, width, now)
-
-    def found_nothing(self) -> None:
-        """Nothing of this queue begins: whoever waits for a device need not wait for that."""
-        for device in self._devices:
-            device.leave(self)
+            return None  # what goes early goes before those who come until then
+        width = self._width(worker)
+        return device.wait_s(self, width, now) if width and not self._nested else 0.0
 
     def charge(self, pending: PendingRequest) -> None:
         """A request is about to run, and will take as long as others took."""
@@ -131,13 +166,13 @@ class QueueShares:
         """It is the first one of a batch, and not charged yet."""
         self.device.begin(self.device.accounts[pending.share])
 
-    def start(self, worker: Worker, batch: Batch) -> None:
+    def _start(self, worker: Worker, batch: Batch) -> None:
         """A batch begins, all of which has been charged."""
-        device, width = self.device, self._widths[worker.device]
+        device, now = self.device, self._shares.clock()
         self._shares.running.update([pending.share for pending in batch.members])
-        is_on_host = self._in_thread and worker.device in ("", HOST)
-        mark = device.start(self, width, self._shares.clock())
-        self._running[batch] = Running(device, width, is_on_host, mark, self._unit_of(batch.members[0]))
+        mark = device.start(self, batch, self._width(worker), now)
+        part = self._parts[worker.device] if self._in_thread and worker.device in ("", HOST) else 0.0
+        self._running[batch] = Running(device, part, now, mark, self._unit_of(batch.members[0]))
 
     def note_answer(self, batch: Batch) -> None:
         """A decoupled model has given an answer: what it took so far is charged now, and not when it is done."""
@@ -148,11 +183,13 @@ class QueueShares:
 
     def done(self, batch: Batch) -> None:
         """A batch has ended: put right what its callers were charged with, and wake whoever waits for the device."""
-        running = self._running.pop(batch)
-        mark = running.device.end(self, running.width, self._shares.clock())
+        running, now = self._running.pop(batch), self._shares.clock()
+        mark = running.device.end(batch, now)
         seconds = mark - running.mark
-        if running.is_on_host and batch.busy:
-            seconds = batch.busy * (running.width or 1.0)
+        if running.part and batch.busy:
+            seconds = batch.busy * running.part
+            busy = min(1.0, batch.busy / max(now - running.begun, batch.busy))
+            self._busy = _KEEP * self._busy + (1 - _KEEP) * busy
         self._settle(running, batch.members, seconds)
         self._learn(running.seconds / sum(map(self._size, batch.members)))
         for pending in batch.members:
@@ -164,6 +201,9 @@ class QueueShares:
         self._devices[0].begin(account)
         account.virtual += seconds / account.weight
         account.seconds += seconds
+
+    def _width(self, worker: Worker) -> float:
+        return self._parts[worker.device] * self._busy if self._holds else 0.0
 
     def _settle(self, running: Running, members: Sequence[PendingRequest], seconds: float) -> None:
         sizes = [self._size(pending) for pending in members]

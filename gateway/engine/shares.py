@@ -10,7 +10,7 @@ Time that nobody wanted is not saved up: a caller that comes back starts where t
 
 The queues of several models may wait for one device. While more than one caller wants it, as many batches run there at
 once as fill it, and those go first whose callers have had least, of whichever model. A model fills its device with as
-many batches as it has instances there.
+many batches as it has instances there; on the host less, where its threads mostly wait for something else.
 
 Source: Goyal, Vin and Cheng, Start-time Fair Queueing, 1996; the virtual time of a device is the start tag of what it
 began last. Everything belongs to the event loop, but for `usage`.
@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
 from tensorgate.gateway.contract.metrics import ShareUsage
@@ -36,8 +36,11 @@ MAX_CALLERS: Final = 256
 OTHERS: Final = "(others)"
 ANONYMOUS: Final = "anonymous"
 """What "" is called, whom nobody knows."""
-_NOTHING: Final = 1e-9
-_FULL: Final = 1 + _NOTHING
+HOLD_S: Final = 1.0
+"""A batch that takes longer keeps others from the device no more: it may hang, or wait for something else."""
+_FULL: Final = 1.1
+"""As much of a device as batches may fill together: one that hardly computes has a place beside one that does."""
+_TICK_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,14 @@ class WaitingQueue(Protocol):
         ...
 
 
+class Held(NamedTuple):
+    """A batch that runs, and fills so much of the device; 1 is all of it."""
+
+    queue: WaitingQueue
+    width: float
+    begun: float
+
+
 class DeviceShares:
     """One device: who has had how much of it, what runs there, and which queues wait for it."""
 
@@ -85,8 +96,8 @@ class DeviceShares:
         self._shares = shares
         self.accounts: dict[str, Account] = {}
         self._virtual = 0.0
-        self._held: dict[WaitingQueue, float] = {}
-        """How much of the device the batches of each queue fill; 1 is all of it."""
+        self._held: dict[object, Held] = {}
+        """What runs, by its batch."""
         self._blocked: dict[WaitingQueue, None] = {}
         """Those that have something to run, and have been told to wait."""
         self._running = 0
@@ -126,49 +137,44 @@ class DeviceShares:
 
     # ----------------------------------------------------------------------------------------------------- what may run
 
-    def may_start(self, queue: WaitingQueue, width: float, now: float) -> bool:
-        """Whether a batch of this queue, which would fill so much of the device, may begin now. Else the queue is woken
-        when that may have changed.
+    def wait_s(self, queue: WaitingQueue, width: float, now: float) -> float:
+        """Seconds until a batch of this queue, which would fill so much of the device, may begin: 0 is now. Else the
+        queue is woken when that may have changed, and may ask again after so many.
         """
         rivals = [each for each in self._blocked if each is not queue and each.queued]
-        is_free = self._held.keys() <= {queue}
-        if (rivals or not is_free) and self.is_contended(now):
-            if self._held and sum(self._held.values()) + width > _FULL:
+        held = [each for each in self._held.values() if now - each.begun < HOLD_S]
+        if (rivals or any(each.queue is not queue for each in held)) and self.is_contended(now):
+            if held and sum([each.width for each in held]) + width > _FULL:
                 self._blocked[queue] = None
-                return False
+                return max(min([each.begun for each in held]) + HOLD_S - now, _TICK_S)
             own = queue.first_virtual(self)
             first = [each for each in rivals if each.first_virtual(self) < own]
             if first:
                 self._blocked[queue] = None
                 for each in first:
                     each.wake()
-                return False
+                return HOLD_S
         self._blocked.pop(queue, None)
-        return True
+        return 0.0
 
     def leave(self, queue: WaitingQueue) -> None:
         """A queue has nothing to run after all."""
         self._blocked.pop(queue, None)
         self._wake()
 
-    def start(self, queue: WaitingQueue, width: float, now: float) -> float:
+    def start(self, queue: WaitingQueue, batch: object, width: float, now: float) -> float:
         """A batch begins -> the mark from which its time counts."""
         mark = self.mark(now)
         self._running += 1
         if width:
-            self._held[queue] = self._held.get(queue, 0.0) + width
+            self._held[batch] = Held(queue, width, now)
         return mark
 
-    def end(self, queue: WaitingQueue, width: float, now: float) -> float:
+    def end(self, batch: object, now: float) -> float:
         """A batch has ended -> the mark up to which its time counts."""
         mark = self.mark(now)
         self._running -= 1
-        if width:
-            held = self._held[queue] - width
-            if held > _NOTHING:
-                self._held[queue] = held
-            else:
-                del self._held[queue]
+        self._held.pop(batch, None)
         self._wake()
         return mark
 

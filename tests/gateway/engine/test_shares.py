@@ -52,7 +52,9 @@ class Machine:
 
 
 class SimulatedModel:
-    """A model whose batches take `seconds(rows)` on each of its devices, for each instance."""
+    """A model whose batches take `seconds(rows)` on each of its devices, for each instance; its threads compute for
+    `busy` of them.
+    """
 
     def __init__(
         self,
@@ -61,10 +63,12 @@ class SimulatedModel:
         devices: Iterable[str] = (GPU,),
         *,
         computes: bool = True,
+        busy: float = 1.0,
         **policy: Any,
     ) -> None:
         self.machine = machine
         self.seconds = seconds
+        self.busy = busy
         executor = SimpleNamespace(computes=computes, decoupled=False, runs_on="thread")
         self.idle: list[Any] = [
             SimpleNamespace(executor=executor, device=device, contention=0, is_standby=False) for device in devices
@@ -103,6 +107,8 @@ class SimulatedModel:
         while self.idle:
             found = self.queue.next_batch(self.idle)
             if found is None:
+                if self.queue.next_wakeup_s is not None:
+                    self.machine.at(self.machine.now + self.queue.next_wakeup_s, self._look)
                 return
             worker, batch = found
             self.idle.remove(worker)
@@ -115,7 +121,8 @@ class SimulatedModel:
     def _end(self, worker: Any, batch: Batch) -> None:
         self.idle.append(worker)
         self.running -= 1
-        batch.busy = seconds = self.seconds(batch.rows)
+        seconds = self.seconds(batch.rows)
+        batch.busy = seconds * self.busy
         self.queue.done(batch)
         for pending in batch.members:
             self.machine.had[pending.share] += seconds * pending.admission.rows / batch.rows  # type: ignore[assignment]
@@ -355,6 +362,32 @@ def test_who_leaves_makes_room_and_wakes_others() -> None:
     assert len(second.batches) == 1
 
 
+def test_a_batch_that_hangs_holds_the_device_for_a_second() -> None:
+    machine = Machine()
+    hanging, other = SimulatedModel(machine, lambda rows: 3600), SimulatedModel(machine, linear)
+    hanging.submit("a")
+    machine.run(0.1)
+    closed_loop(machine, other, "b", 20)
+    machine.run(0.5)
+    assert not other.batches
+    machine.run(1)
+    assert len(other.batches) > 20
+
+
+def test_a_model_of_the_host_that_mostly_waits_does_not_keep_others_waiting() -> None:
+    machine = Machine()
+    idle, other = (
+        SimulatedModel(machine, lambda rows: 0.3, ["cpu"], busy=0.01),
+        SimulatedModel(machine, linear, ["cpu"]),
+    )
+    closed_loop(machine, idle, "a", 20)
+    machine.run(10)
+    closed_loop(machine, other, "b", 20)
+    machine.run(1)
+    assert idle.running
+    assert len(other.batches) > 80
+
+
 def test_what_waits_for_other_servers_takes_no_device() -> None:
     machine = Machine()
     remote, local = SimulatedModel(machine, linear, computes=False), SimulatedModel(machine, linear)
@@ -374,3 +407,5 @@ def test_callers_beyond_the_most_have_a_share_together_until_others_have_gone() 
     waiting[0].end()
     assert model.submit("another").share == "another"
     assert "caller-0" not in {each.caller for each in machine.shares.usage()}
+    machine.run(2000)
+    assert len(machine.waits) == MAX_CALLERS + 1
