@@ -31,6 +31,12 @@ _KEEP: Final = 0.8
 """Of the time of a row that was known before, when another batch has been measured."""
 
 
+_WAITS_BELOW: Final = 0.1
+"""A thread that computes for less than this part of its runs waits for something else; one that waits for its turn on
+a busy host computes for more.
+"""
+
+
 @dataclass(slots=True, eq=False)
 class Running:
     """A batch that runs: on which device, and what its callers have been charged with."""
@@ -203,7 +209,7 @@ class QueueShares:
         account.seconds += seconds
 
     def _width(self, worker: Worker) -> float:
-        return self._parts[worker.device] * self._busy if self._holds else 0.0
+        return self._parts[worker.device] if self._holds and self._busy > _WAITS_BELOW else 0.0
 
     def _settle(self, running: Running, members: Sequence[PendingRequest], seconds: float) -> None:
         sizes = [self._size(pending) for pending in members]

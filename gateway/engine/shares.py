@@ -10,7 +10,7 @@ Time that nobody wanted is not saved up: a caller that comes back starts where t
 
 The queues of several models may wait for one device. While more than one caller wants it, as many batches run there at
 once as fill it, and those go first whose callers have had least, of whichever model. A model fills its device with as
-many batches as it has instances there; on the host less, where its threads mostly wait for something else.
+many batches as it has instances there; on the host none that hardly computes, but waits for something else.
 
 Source: Goyal, Vin and Cheng, Start-time Fair Queueing, 1996; the virtual time of a device is the start tag of what it
 began last. Everything belongs to the event loop, but for `usage`.
@@ -18,6 +18,7 @@ began last. Everything belongs to the event loop, but for `usage`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
@@ -38,8 +39,7 @@ ANONYMOUS: Final = "anonymous"
 """What "" is called, whom nobody knows."""
 HOLD_S: Final = 1.0
 """A batch that takes longer keeps others from the device no more: it may hang, or wait for something else."""
-_FULL: Final = 1.1
-"""As much of a device as batches may fill together: one that hardly computes has a place beside one that does."""
+_FULL: Final = 1 + 1e-9
 _TICK_S: Final = 1e-3
 
 
@@ -103,7 +103,7 @@ class DeviceShares:
         self._running = 0
         self._area = self._area_at = 0.0
         """Seconds of the device for each batch, if it divides its time equally among those that run at once."""
-        self._last, self._last_seen, self._others_seen = "", 0.0, float("-inf")
+        self._last, self._last_seen, self._others_seen = "", -math.inf, -math.inf
 
     # ---------------------------------------------------------------------------------------------------------- callers
 
