@@ -145,7 +145,8 @@ async def turn(
             name: await stack.enter_async_context(loaded(network.plan(), shares, watch.around))
             for name, network in some.items()
         }
-        ends = time.perf_counter() + WARM_S + seconds
+        begins = time.perf_counter() + WARM_S
+        ends = begins + seconds
 
         async def keep_asking(share: str, model: Model, x: Any) -> None:
             while time.perf_counter() < ends:
@@ -153,7 +154,8 @@ async def turn(
                 request = InferRequest(model.view, {"x": x})
                 request.cancellation.share = share
                 await anext(model.submit(request))
-                waits[share].append((time.perf_counter() - begun, watch.device_s - device))
+                if time.perf_counter() >= begins:
+                    waits[share].append((time.perf_counter() - begun, watch.device_s - device))
 
         tasks = [
             asyncio.ensure_future(keep_asking(client.share, models[client.network], some[client.network].row))
@@ -162,16 +164,12 @@ async def turn(
         ]
         await asyncio.sleep(WARM_S)
         watch.had.clear()
-        for each in waits.values():
-            each.clear()
         await asyncio.sleep(max(0.0, ends - time.perf_counter()))
         had = dict(watch.had)
-        measured = {share: [*each] for share, each in waits.items()}
         await asyncio.gather(*tasks)
     whole = sum(had.values())
-    return Result(
-        {share: had.get(share, 0.0) / whole for share in waits}, {share: _p99(each) for share, each in measured.items()}
-    )
+    parts = {share: had.get(share, 0.0) / whole for share in waits}
+    return Result(parts, {share: _p99(each) for share, each in waits.items()})
 
 
 def _p99(waits: Sequence[tuple[float, float]]) -> Waits:

@@ -110,6 +110,11 @@ class QueueShares:
         _count_down(self._shares.waiting, name)
         self._nested -= bool(pending.request.callers)
 
+    @property
+    def callers(self) -> Iterable[str]:
+        """See shares.WaitingQueue."""
+        return self._of
+
     def first_virtual(self, device: DeviceShares) -> float:
         """See shares.WaitingQueue."""
         accounts = device.accounts
@@ -176,9 +181,12 @@ class QueueShares:
         """A batch begins, all of which has been charged."""
         device, now = self.device, self._shares.clock()
         self._shares.running.update([pending.share for pending in batch.members])
-        mark = device.start(self, batch, self._width(worker), now)
+        unit_s = self._unit_of(batch.members[0])
+        callers = {pending.share for pending in batch.members}
+        expected_s = unit_s * sum(map(self._size, batch.members))
+        mark = device.start(self, batch, callers, self._width(worker), now, expected_s)
         part = self._parts[worker.device] if self._in_thread and worker.device in ("", HOST) else 0.0
-        self._running[batch] = Running(device, part, now, mark, self._unit_of(batch.members[0]))
+        self._running[batch] = Running(device, part, now, mark, unit_s)
 
     def note_answer(self, batch: Batch) -> None:
         """A decoupled model has given an answer: what it took so far is charged now, and not when it is done."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
@@ -38,7 +38,9 @@ OTHERS: Final = "(others)"
 ANONYMOUS: Final = "anonymous"
 """What "" is called, whom nobody knows."""
 HOLD_S: Final = 1.0
-"""A batch that takes longer keeps others from the device no more: it may hang, or wait for something else."""
+_HOLD_TIMES: Final = 4.0
+"""A batch that takes longer than HOLD_S, and so many times as long as was expected, keeps others from the device no
+more: it hangs."""
 _FULL: Final = 1 + 1e-9
 _TICK_S: Final = 1e-3
 
@@ -72,6 +74,11 @@ class WaitingQueue(Protocol):
 
     queued: int
 
+    @property
+    def callers(self) -> Iterable[str]:
+        """Whose requests wait here."""
+        ...
+
     def first_virtual(self, device: DeviceShares) -> float:
         """The virtual time of the caller who goes next, of those who wait here."""
         ...
@@ -85,8 +92,10 @@ class Held(NamedTuple):
     """A batch that runs, and fills so much of the device; 1 is all of it."""
 
     queue: WaitingQueue
+    callers: Iterable[str]
     width: float
-    begun: float
+    until: float
+    """When it is taken to hang."""
 
 
 class DeviceShares:
@@ -142,11 +151,12 @@ class DeviceShares:
         queue is woken when that may have changed, and may ask again after so many.
         """
         rivals = [each for each in self._blocked if each is not queue and each.queued]
-        held = [each for each in self._held.values() if now - each.begun < HOLD_S]
-        if (rivals or any(each.queue is not queue for each in held)) and self.is_contended(now):
+        held = [each for each in self._held.values() if now < each.until]
+        others = any(each.queue is not queue for each in held)
+        if (rivals or others) and (self.is_contended(now) or _are_several(queue, *rivals, *held)):
             if held and sum([each.width for each in held]) + width > _FULL:
                 self._blocked[queue] = None
-                return max(min([each.begun for each in held]) + HOLD_S - now, _TICK_S)
+                return max(min([each.until for each in held]) - now, _TICK_S)
             own = queue.first_virtual(self)
             first = [each for each in rivals if each.first_virtual(self) < own]
             if first:
@@ -162,12 +172,14 @@ class DeviceShares:
         self._blocked.pop(queue, None)
         self._wake()
 
-    def start(self, queue: WaitingQueue, batch: object, width: float, now: float) -> float:
-        """A batch begins -> the mark from which its time counts."""
+    def start(
+        self, queue: WaitingQueue, batch: object, callers: Iterable[str], width: float, now: float, expected_s: float
+    ) -> float:
+        """A batch of these callers begins, which will likely take so long -> the mark from which its time counts."""
         mark = self.mark(now)
         self._running += 1
         if width:
-            self._held[batch] = Held(queue, width, now)
+            self._held[batch] = Held(queue, callers, width, now + max(HOLD_S, _HOLD_TIMES * expected_s))
         return mark
 
     def end(self, batch: object, now: float) -> float:
@@ -208,6 +220,10 @@ class DeviceShares:
         """Whether a caller has had more than the device has come to: it would gain if that were forgotten."""
         account = self.accounts.get(name)
         return account is not None and account.virtual > self._virtual
+
+
+def _are_several(*of: WaitingQueue | Held) -> bool:
+    return len({name for each in of for name in each.callers}) > 1
 
 
 class Shares:

@@ -374,6 +374,16 @@ def test_a_batch_that_hangs_holds_the_device_for_a_second() -> None:
     assert len(other.batches) > 20
 
 
+def test_batches_that_are_known_to_take_long_do_not_hang() -> None:
+    machine = Machine({"a": 3})
+    for name in "ab":
+        closed_loop(machine, SimulatedModel(machine, lambda rows: 5.0), name, 20)
+    machine.run(100)
+    machine.had.clear()
+    machine.run(1000)
+    assert parts(machine.had) == pytest.approx({"a": 0.75, "b": 0.25}, abs=0.02)
+
+
 def test_a_model_of_the_host_that_mostly_waits_does_not_keep_others_waiting() -> None:
     machine = Machine()
     idle, other = (
