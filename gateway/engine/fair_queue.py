@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 
+from tensorgate.gateway.contract.errors import SequenceIdMismatch
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import Group, QueuePolicy, RequestQueue, insert_by_rank
 from tensorgate.gateway.engine.queue_shares import Found, QueueShares
@@ -147,6 +148,13 @@ class FairSequences(Sequences):
     ) -> None:
         super().__init__(name, queue, policy, workers, wake)
         self.shares = QueueShares(name, shares, workers, wake)
+
+    def add(self, pending: PendingRequest) -> None:
+        try:
+            super().add(pending)
+        except SequenceIdMismatch:  # it has been let in, and has no place
+            self.shares.leave(pending, 0)
+            raise
 
     def next_batch(self, idle: Sequence[Worker]) -> Found | None:
         choices = [(worker,) for worker in idle if self._instances[worker].ready]

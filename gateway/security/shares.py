@@ -37,8 +37,15 @@ def share_of(shares: SharesConfig) -> ShareOf:
             for role in roles:
                 if role.removeprefix(ROLE) in caller.roles:
                     return role
-        return "" if caller.name == UNKNOWN else caller.name
+        return _own(caller.name)
 
-    if shares.by == "claim":
-        return lambda call: (call.caller is not None and call.caller.claim) or by_name(call)
-    return by_name
+    def by_claim(call: Call) -> str:
+        claim = "" if call.caller is None else call.caller.claim
+        return _own(claim) if claim else by_name(call)
+
+    return by_claim if shares.by == "claim" else by_name
+
+
+def _own(name: str) -> str:
+    """The share of a name, which is never that of a role."""
+    return OTHERS if name.startswith(ROLE) else "" if name == UNKNOWN else name

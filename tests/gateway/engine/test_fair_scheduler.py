@@ -14,14 +14,15 @@ from waiting import until
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.canonical import Sequence as Steps
-from tensorgate.gateway.contract.errors import GatewayError, QueueFull
+from tensorgate.gateway.contract.errors import GatewayError, QueueFull, SequenceIdMismatch
 from tensorgate.gateway.contract.execution import Executor, Observe
+from tensorgate.gateway.contract.tensor import DTYPES
 from tensorgate.gateway.engine.admission import Admission
 from tensorgate.gateway.engine.fair_scheduler import FairScheduler
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
-from tensorgate.gateway.engine.sequence_controls import SequencePolicy
+from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy
 from tensorgate.gateway.engine.shares import SharePolicy, Shares
 
 Outcomes = Sequence[InferResponse | GatewayError]
@@ -184,6 +185,14 @@ async def test_sequences_of_a_full_queue(make: Make) -> None:
         await until(lambda: executor.batches == [[1.0]])
     with pytest.raises(QueueFull, match="for caller 'a' alone"):
         scheduler.submit(ask(4, "a", sequence=Steps(4, start=True)))
+
+
+async def test_a_sequence_that_has_no_place_does_not_wait(make: Make, shares: Shares) -> None:
+    identity = Control("ID", "correlation_id", DTYPES["INT32"], (1,))
+    scheduler = make(Held(), SequencePolicy(max_idle_us=10**9, controls=(identity,)))
+    with pytest.raises(SequenceIdMismatch):
+        scheduler.submit(ask(0, "a", sequence=Steps(2**31, start=True)))
+    assert not shares.waiting
 
 
 async def test_who_leaves_waits_no_more(make: Make, shares: Shares) -> None:

@@ -36,6 +36,7 @@ def test_by_the_caller_s_name_or_a_role_with_a_weight() -> None:
     assert of(call(Caller("bob", frozenset({"other"})))) == "bob"
     assert of(call()) == ""
     assert of(call(Caller("anonymous"))) == "", "a name that stands for those without one"
+    assert of(call(Caller("role:web"))) == OTHERS, "nobody has a role by being called so"
 
 
 def test_by_a_header_only_those_that_have_a_weight() -> None:
@@ -56,6 +57,7 @@ def test_by_a_claim_and_where_there_is_none_by_name() -> None:
     of = by(by="claim", claim="team", weights={"role:web": 2})
     assert of(call(Caller("alice", claim="vision"))) == "vision"
     assert of(call(Caller("alice"))) == "alice"
+    assert of(call(Caller("alice", claim="role:web"))) == OTHERS
     assert of(call(Caller("alice", frozenset({"web"})))) == "role:web"
     assert of(call()) == ""
 
