@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import importlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from tensorgate.backends import BACKENDS
 from tensorgate.backends.execution import pipeline
 from tensorgate.gateway.contract.backend import BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
-from tensorgate.gateway.contract.execution import Traffic
+from tensorgate.gateway.contract.execution import Executor, Traffic
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.engine.model import Model, ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
+from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.models.meters import Meters
 
 
@@ -44,15 +45,20 @@ def kind_of(backend: str) -> BackendKind:
 
 
 @contextlib.asynccontextmanager
-async def loaded(plan: Plan) -> AsyncIterator[Model]:
-    """The model, warm; unloaded at the end. Metrics are counted as ever."""
+async def loaded(
+    plan: Plan, shares: Shares | None = None, watched: Callable[[Executor], Executor] = lambda executor: executor
+) -> AsyncIterator[Model]:
+    """The model, warm; unloaded at the end. Metrics are counted as ever. `watched` makes of each executor what runs in
+    its place.
+    """
     kind = kind_of(plan.backend)
     source = ModelSource(
         "benchmark", 1, plan.path, plan.device, (plan.x,), (plan.y,), plan.max_batch_size, kind.options(**plan.options)
     )
     computation = await asyncio.to_thread(pipeline.load, kind, source, 1, plan.preprocess, ())
+    computation = replace(computation, executors=tuple(map(watched, computation.executors)))
     meter = Meters().meter("benchmark", 1)
-    model = Model("benchmark", 1, (1,), computation, ModelSpec(_policy(plan)), meter)
+    model = Model("benchmark", 1, (1,), computation, ModelSpec(_policy(plan)), meter, shares=shares)
     try:
         await model.warm_up()
         yield model

@@ -35,6 +35,7 @@ from tensorgate.gateway.config import (
     ConfigError,
     ModelConfig,
     Problem,
+    SharesConfig,
     load_config,
     load_text,
     model_validator,
@@ -53,6 +54,7 @@ from tensorgate.gateway.crossing.messages import ReplicaOffer
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.engine.shares import ANONYMOUS, SharePolicy, Shares
 from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.model_loading import described, loader, model_source
 from tensorgate.gateway.models.catalog import (
@@ -155,6 +157,7 @@ def _repository(
     meters: Meters,
     cache: ResponseCache,
     settings: Callable[[str], ModelResidency],
+    shares: Shares | None = None,
 ) -> Repository:
 
     def describe(model: ModelConfig, source: ModelSource) -> Computation | None:
@@ -170,6 +173,7 @@ def _repository(
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
         cache=cache,
+        shares=shares,
         reclaim=reclaim_memory,
         residency=settings,
         describe=lambda model, name, version, path: describe(model, model_source(model, name, version, path)),
@@ -212,6 +216,11 @@ def server_catalog(config: Config, kinds: Registries, validate: Validate) -> Ser
     open_server = next(kind.servers.open for kind in kinds.backends.values() if kind.servers is not None)
     servers = {name: open_server(options, kinds.client) for name, options in config.upstreams.items()}
     return ServerCatalog(servers, validate, config.source.parent)
+
+
+def _share_policy(config: SharesConfig) -> SharePolicy:
+    weights = {"" if name == ANONYMOUS else name: weight for name, weight in config.weights.items()}
+    return SharePolicy(weights, config.default_weight, config.max_queue_size)
 
 
 def _shared_memory(config: Config) -> SharedMemory:
@@ -275,8 +284,9 @@ class App:
         self._validate = model_validator(kinds)
         self._servers = server_catalog(config, kinds, self._validate) if config.upstreams else None
         models = catalog(config, kinds, say, self._validate, self._servers)
+        self._shares = None if config.shares is None else Shares(_share_policy(config.shares))
         self.repository = _repository(
-            config, kinds, models, self._validate, self._load_model, meters, cache, self._residency_of
+            config, kinds, models, self._validate, self._load_model, meters, cache, self._residency_of, self._shares
         )
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
@@ -292,7 +302,9 @@ class App:
         self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
         memory = _shared_memory(config)
         description = ServerDescription(config.server_name, __version__, _public_configuration(config), memory.works)
-        self.engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory, self._servers)
+        self.engine = engine = LocalEngine(
+            self.repository, self.router, self.tracing, memory, self._servers, self._shares
+        )
         self.metrics = MetricsCollector(
             engine,
             counting,
@@ -324,6 +336,8 @@ class App:
         self.overview.tokens = self.metrics.tokens
         if self.observer is not None and self.observer.usage is not None:
             self.overview.callers = self.observer.usage.callers
+        if self._shares is not None:
+            self.overview.shares = self._shares.listed
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self._documents = ApiDocuments(self.dialects, __version__, config)
@@ -368,7 +382,7 @@ class App:
     def replica_offer(self, model: Model) -> ReplicaOffer | None:
         """What doors are told of a version of which they may run copies; None of any other."""
         stored = self.repository.stored(model.name)
-        if stored is None or not self.config.processes.replicas:
+        if stored is None or not self.config.processes.replicas or self._shares is not None:  # what counts is here
             return None
         return offer_of(model, stored, self._kinds.backends[stored.config.backend])
 
@@ -385,11 +399,13 @@ class App:
         """All that a configuration says and that is no model, as far as it takes effect without a restart."""
         self._entries = config.models
         self.service.admin = AdminKey(config.admin) if config.admin else None
-        authorization = (config.auth, config.rate_limits, config.limits.max_elements)
+        authorization = (config.auth, config.rate_limits, config.limits.max_elements, config.shares)
         if authorization != self._authorization:  # else what was counted of callers goes on
             self._authorization = authorization
             self.service.authorizer, self.router.access = authorizer_of(config, self.router.models_behind, self._limits)
         self.router.forwards = self.service.authorizer is None or not self.service.authorizer.counts_tensors
+        if self._shares is not None and config.shares is not None:
+            self._shares.reconfigure(_share_policy(config.shares))
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)

@@ -281,7 +281,7 @@ class Door:
         """All that a configuration says of calls, as far as it takes effect without a restart."""
         self._config = config
         self.service.admin = AdminKey(config.admin) if config.admin else None
-        authorization = (config.auth, config.rate_limits, config.limits.max_elements)
+        authorization = (config.auth, config.rate_limits, config.limits.max_elements, config.shares)
         if authorization != self._authorization:
             self.service.authorizer, self._access = authorizer_of(config, self._engine.models_behind, self._limits)
             self._authorization = authorization
@@ -336,6 +336,7 @@ class Door:
                 call.request_id,
                 call.admitted,
                 None if record is None else dict(record.carried()),
+                call.share,
             )
 
         async with aclosing(self._link.relay(message)) as events:

@@ -361,6 +361,7 @@ class EngineProcess:
             request_id=message.request_id,
             admitted=message.admitted,
         )
+        call.share = message.share
         if message.caller is not None:
             name, roles, until = message.caller
             call.caller = Caller(name, frozenset(roles), until)

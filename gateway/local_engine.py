@@ -37,6 +37,7 @@ from tensorgate.gateway.contract.questions import (
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.models.loader import public_error
 from tensorgate.gateway.models.meters import model_counts
 from tensorgate.gateway.models.model_state import AVAILABLE, END, LOADING, START
@@ -56,8 +57,10 @@ class LocalEngine:
         tracing: RequestTracing | None = None,
         memory: SharedMemory | None = None,
         servers: ServerCatalog | None = None,
+        shares: Shares | None = None,
     ) -> None:
-        """`servers` are others, whose models are served here."""
+        """`servers` are others, whose models are served here; `shares` are those that callers have of the devices."""
+        self._shares = shares
         self.gather: Callable[[], Awaitable[None]] | None = None
         """Has others tell what they have counted of these models, before anybody is told."""
         self._servers = servers
@@ -132,6 +135,7 @@ class LocalEngine:
             meters.distributions(),
             CacheUsage(cache.nbytes, cache.max_bytes, cache.entries, cache.evictions),
             self._router.usage(),
+            () if self._shares is None else self._shares.usage(),
         )
 
     async def _repository_index(self, question: RepositoryIndex) -> tuple[IndexEntry, ...]:

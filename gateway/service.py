@@ -661,6 +661,8 @@ class Service:
             request.cancellation.call_record = call_record
         if request_id := outcome.call.request_id:
             request.cancellation.request_id = request_id
+        if share := outcome.call.share:
+            request.cancellation.share = share
         if view.decoupled and outcome.endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         return view.handle.answer(request)
@@ -730,6 +732,7 @@ class Service:
         try:
             for request in question.requests:
                 request.cancellation.request_id = call.request_id
+                request.cancellation.share = call.share
                 if (call_record := outcome.call_record) is not None:
                     call_record.view = request.view
                     request.cancellation.call_record = call_record

@@ -124,7 +124,7 @@ TABLE: Final = table(
         },
         (429, Code.RESOURCE_EXHAUSTED): {kind.RateLimited: "Too many {0.what}, retry after {0.retry_after} s."},
         (503, Code.OK): {
-            kind.QueueFull: "Model {0.model} is busy.",
+            kind.QueueFull: "Model {0.model} is busy{0.whose}.",
             kind.QueueTimeout: "Model {0.model} is busy, the wait timed out.",
             kind.ModelUnavailable: "Model {0.model} is unavailable.",
             kind.OutOfMemory: "Model {0.model} is out of memory.",

@@ -215,7 +215,7 @@ ANSWERS: Final = table(
         (503, Code.UNAVAILABLE): {
             errors.ModelControlOff: "explicit model load / unload is not allowed if polling is enabled",
             errors.RegionLimit: "no more than {0.limit} shared memory regions can be registered",
-            errors.QueueFull: "Exceeds maximum queue size",
+            errors.QueueFull: "Exceeds maximum queue size{0.whose}",
             errors.QueueTimeout: "Request timeout expired",
             errors.ModelUnavailable: "model '{0.model}' has stopped accepting requests",
             errors.DeviceLost: "model '{0.model}' has lost its device, the server restarts",

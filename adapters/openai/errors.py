@@ -112,7 +112,7 @@ TABLE: Final = table(
             kind.Internal: "The server had an error while processing your request.",
         },
         (503, Code.UNAVAILABLE): {
-            kind.QueueFull: "The model `{0.model}` is overloaded: {0.limit} requests wait already.",
+            kind.QueueFull: "The model `{0.model}` is overloaded: {0.limit} requests wait already{0.whose}.",
             kind.QueueTimeout: "The model `{0.model}` is overloaded: the request waited too long.",
             kind.ModelUnavailable: "The model `{0.model}` has stopped taking requests.",
             kind.OutOfMemory: "The model `{0.model}` is out of memory.",

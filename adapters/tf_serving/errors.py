@@ -162,7 +162,7 @@ _WORDS: Final[Mapping[Code, Mapping[type[GatewayError], Words]]] = {
     Code.UNAVAILABLE: {
         errors.QueueFull: (
             "The batch scheduling queue to which this task was submitted is full; currently {0.limit} requests "
-            "wait for model {0.model}"
+            "wait for model {0.model}{0.whose}"
         ),
         errors.ModelUnavailable: "Model {0.model} is being unloaded",
         errors.DeviceLost: "Model {0.model} has lost its device, the server restarts",

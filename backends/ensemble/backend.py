@@ -287,6 +287,8 @@ class EnsembleBackend(Backend):
         )
         if request.cancellation.request_id:
             made.cancellation.request_id = request.cancellation.request_id
+        if request.cancellation.share:
+            made.cancellation.share = request.cancellation.share
         return made, early
 
     def _needed(self, step: EnsembleStep, call: _Call) -> Sequence[str]:

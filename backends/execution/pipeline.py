@@ -188,6 +188,7 @@ class Pipeline(Executor):
         self._bare = is_bare and is_taken("bare_runs")
         self._joined = is_bare and not backend.decoupled and is_taken("joined_runs")
         self.runs_on = backend.runs_on
+        self.computes = backend.runs_on == "thread"
         # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
         steady = all(op.steady for op in (*preprocess, *postprocess))
         self.inline = backend.inline and self._device.xp is np and steady

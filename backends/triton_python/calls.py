@@ -136,6 +136,8 @@ class ModelCalls:
             stream=stream,
             callers=_callers(view, parent),
         )
+        if parent is not None and (share := parent.requests[0].cancellation.share):
+            request.cancellation.share = share  # of several callers, the first stands for all
         answers = view.handle.submit(request)
         if parent is not None:
             parent.children.add(answers)

@@ -11,7 +11,7 @@ options.py     Config, the whole file; config_class adds what is plugged in
   schedule.py    a model's queue, priorities and sequences
   routes.py      public names that lead to models, and mirroring
   residency.py   which models are in memory
-  security.py    who may call, administrate, and how often
+  security.py    who may call, administrate, how often, and with which shares
   resources.py   processors, memory, caches, and what a caller may send
   observing.py   access log, metrics and traces
 """
@@ -35,7 +35,7 @@ from tensorgate.gateway.config.options import Config, ModelControl, config_class
 from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
 from tensorgate.gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
-from tensorgate.gateway.config.security import Admin, ApiKey, Auth, Jwt, RateLimit
+from tensorgate.gateway.config.security import Admin, ApiKey, Auth, Jwt, RateLimit, SharesConfig
 from tensorgate.gateway.config.values import MAX_VERSION, VersionPolicy
 from tensorgate.gateway.contract.files import FileRef
 
@@ -67,6 +67,7 @@ __all__ = [
     "RouteConfig",
     "RouteTarget",
     "Rule",
+    "SharesConfig",
     "SignatureConfig",
     "StateConfig",
     "Tls",

@@ -37,6 +37,7 @@ def contradictions(data: Any, classes: type[Config]) -> Iterator[tuple[Loc, str]
     yield from _unknown_listeners(data)
     yield from _not_of_grpc(_mapping(_mapping(data).get("listen")))
     yield from _unknown_limited_listeners(data)
+    yield from _shares_of_nobody(data)
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
     yield from exposed_uploads(data, classes.uploading_dialects)
 
@@ -133,6 +134,22 @@ def _unknown_limited_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
             if isinstance(text, str) and text not in known:
                 loc: Loc = ("rate_limits", number, "listeners", index)
                 yield loc, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
+
+
+def _shares_of_nobody(data: Any) -> Iterator[tuple[Loc, str]]:
+    """Shares of callers that there cannot be."""
+    shares = _mapping(_mapping(data).get("shares"))
+    by = shares.get("by", "caller")
+    if shares and by in ("caller", "claim") and _mapping(data).get("auth") is None:
+        yield ("shares",), f"by: {by} needs auth, without which nobody has a name; or say by: header or by: listener"
+    if by == "listener":
+        known = [*_listener_names(data), _ANYBODY]
+        for name in _mapping(shares.get("weights")):
+            if isinstance(name, str) and name not in known:
+                yield (
+                    ("shares", "weights", name),
+                    f"no listener has the name or the bind {quoted(name)}{hint(name, known)}",
+                )
 
 
 def _listener_names(data: Any) -> list[str]:

@@ -24,7 +24,7 @@ from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTe
 from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.config.resources import Cpu, Limits, Processes, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
-from tensorgate.gateway.config.security import Admin, Auth, RateLimit
+from tensorgate.gateway.config.security import Admin, Auth, RateLimit, SharesConfig
 from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName
 from tensorgate.gateway.config.verification import VerifyConfig
 from tensorgate.gateway.contract.backend import BackendKind
@@ -121,6 +121,8 @@ class Config(Options):
     """Who may call; null: everybody."""
     rate_limits: tuple[RateLimit, ...] = ()
     """How much callers may ask for."""
+    shares: SharesConfig | None = None
+    """How much of a device each caller gets where several want it; null: whoever comes first is served first."""
     routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """Further public names, each with the models that it leads to."""
     limits: Limits = Limits()

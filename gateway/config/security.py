@@ -1,4 +1,4 @@
-"""Who may call, who may administrate, and how often.
+"""Who may call, who may administrate, how often, and with which shares of the devices.
 
 auth:
   keys_file: keys.yaml
@@ -6,6 +6,7 @@ auth:
   admins: ["role:ops"]
   allow: {resnet: [alice, "role:vision"]}
 rate_limits: [{requests_per_second: 100, burst: 200}]
+shares: {weights: {alice: 3, "role:batch": 1}}
 """
 
 from __future__ import annotations
@@ -304,3 +305,31 @@ class RateLimit(Options):
         if callers is not None and info.data.get("by") == "address":
             raise ValueError("limits by address are looked at before anybody knows who calls")
         return callers
+
+
+class SharesConfig(Options):
+    """Shares of the devices. Where several callers want one, each gets time there by its weight, over all models; what
+    one does not want is for the others, and each has a queue of its own."""
+
+    by: Literal["caller", "claim", "header", "listener"] = "caller"
+    """Who is one caller: whom auth knows by a name, whose tokens say the same in a claim, who sends the same in a
+    header, or who comes by the same port. All whom that does not tell are one, `anonymous`."""
+    claim: str | None = Field(default=None, min_length=1)
+    """Of `by: claim`: which one. Callers whose tokens lack it are told by their names."""
+    header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
+    """Of `by: header`: which one, of HTTP or of gRPC's metadata. Values that `weights` has not are one caller, for
+    whoever calls may send any."""
+    weights: dict[Who, Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = Field(default_factory=dict)
+    """How much of a device each gets, compared with the others: a caller's name -> its weight. By caller, callers of
+    a `role:NAME` have one share together."""
+    default_weight: float = Field(default=1, gt=0, le=1e6, allow_inf_nan=False)
+    """The weight of all others, each."""
+    max_queue_size: int | None = Field(default=None, ge=1)
+    """How many requests of each may wait for a model; null: as many as the model says."""
+
+    @model_validator(mode="after")
+    def _says_by_what(self) -> SharesConfig:
+        for key, given in (("claim", self.claim), ("header", self.header)):
+            if (self.by == key) is not (given is not None):
+                raise ValueError(f"by: {key} needs {key}: which one" if given is None else f"{key} is of by: {key}")
+        return self

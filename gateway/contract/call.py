@@ -34,6 +34,8 @@ class Caller:
     roles: frozenset[str] = frozenset()
     until: float = math.inf
     """When the credentials expire, in seconds since 1970."""
+    claim: str = ""
+    """What a token says in the claim that shares go by, "" where there is none."""
 
 
 class Peer(Protocol):
@@ -173,6 +175,9 @@ class Call:
     """The other end of the connection."""
     caller: Caller | None = None
     """The caller, None if nobody knows it. The authorizer writes it."""
+    share: str = ""
+    """Whose share of the devices it is answered from, "" for callers whom nobody knows and where there are no shares.
+    The authorizer writes it; in the engine's process, what a door says."""
     auth: Final[str] = ""
     """What the port wants of callers, "" for what all ports do."""
     request_id: str = ""

@@ -229,6 +229,8 @@ class CancellationToken:
     """The caller has taken all that it wants before the model's last answer: the request has succeeded."""
     request_id = ""
     """What the answer's headers call the request, "" where they do not."""
+    share = ""
+    """Whose share of the devices the request is run from, "" where nobody knows, or there are no shares."""
     refused = False
     """Whether the request was not accepted by an engine in another process, which is known with its error only."""
     trial = False

@@ -33,6 +33,8 @@ class Executor(ABC):
     """Whether a request has zero to many answers; such requests run one at a time, and `run` returns a generator."""
     merges: bool
     """Whether several requests may share a run."""
+    computes: bool = True
+    """Whether a run takes its device's time itself, and does not wait for others to compute."""
     batches_sequences: bool = False
     """Whether requests of several sequences may, though the model keeps their states itself: it is given each as it is,
     and none a second time."""

@@ -165,6 +165,21 @@ class RouteUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareUsage:
+    """What one caller has had of one device since the gateway started, where callers have shares; "" is who has no
+    name. `queued` and `refused` are the caller's requests on all devices: those that wait, and those that were refused
+    for its own limit.
+    """
+
+    caller: str
+    device: str
+    weight: float
+    seconds: float
+    queued: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatistics:
     """All that the engine has counted, at one moment."""
 
@@ -174,6 +189,7 @@ class EngineStatistics:
     """(model, version) -> those of every version that is loading or loaded."""
     cache: CacheUsage = CacheUsage()
     routes: Sequence[RouteUsage] = ()
+    shares: Sequence[ShareUsage] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,9 +244,7 @@ class DoorConnection:
         if view is None:
             self.channel.send(Stale(call))
             return
-        token = CancellationToken()
-        if message.request_id:
-            token.request_id = message.request_id
+        token = _token_of(message)
         recorder = None
         if message.carried is not None:
             token.call_record = recorder = Recorder(message.carried)
@@ -519,6 +517,15 @@ class DoorPort:
                     while door in self._doors and not done(door):
                         door.changed.clear()
                         await door.changed.wait()
+
+
+def _token_of(message: Submit) -> CancellationToken:
+    token = CancellationToken()
+    if message.request_id:
+        token.request_id = message.request_id
+    if message.share:
+        token.share = message.share
+    return token
 
 
 def _classes(best: TopK, writer: TensorWriter) -> Classes:

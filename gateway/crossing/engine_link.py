@@ -362,6 +362,7 @@ class EngineLink:
                     request.stream,
                     request.tokens,
                     token.request_id,
+                    token.share,
                     None if token.call_record is None else dict(token.call_record.carried()),
                 )
             )

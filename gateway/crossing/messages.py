@@ -91,6 +91,8 @@ class Submit(Message, tag=10):
     stream: bool = False
     tokens: int = 0
     request_id: str = ""
+    share: str = ""
+    """See CancellationToken."""
     carried: dict[str, str] | None = None
     """Where somebody wants to know when it ran: the headers of requests to other servers that are made for it."""
 
@@ -134,6 +136,8 @@ class Relay(Message, tag=13):
     """Limits have counted it already."""
     carried: dict[str, str] | None
     """See Submit."""
+    share: str = ""
+    """See Call."""
 
 
 class RelayPage(Message, tag=14):

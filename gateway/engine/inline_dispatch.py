@@ -24,7 +24,7 @@ class InlineCall(AsyncIterator[InferResponse]):
     It has its worker from the beginning, and calls `give_back` once it needs that no more. Belongs to the loop.
     """
 
-    __slots__ = ("_admission", "_give_back", "_is_over", "_metrics", "_request", "_submitted", "_why", "worker")
+    __slots__ = ("_admission", "_give_back", "_is_over", "_metrics", "_why", "request", "submitted", "worker")
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class InlineCall(AsyncIterator[InferResponse]):
         give_back: Callable[[InlineCall], None],
     ) -> None:
         self.worker = worker
-        self._request = request
+        self.request = request
         self._admission = admission
-        self._submitted = submitted
+        self.submitted = submitted
         self._metrics = metrics
         self._give_back = give_back
         self._is_over = False
@@ -52,14 +52,14 @@ class InlineCall(AsyncIterator[InferResponse]):
         run_alone: Any = self.worker.executor.arun_alone  # there is one, or this was not made
         outcome: InferResponse | GatewayError
         try:
-            outcome = await run_alone(self._request, timings.append)
+            outcome = await run_alone(self.request, timings.append)
             if isinstance(outcome, GatewayError):
-                outcome = public_error(outcome, self._request)
+                outcome = public_error(outcome, self.request)
         except asyncio.CancelledError:
             self.abandon()
             raise
         except BaseException as error:  # see worker.compute
-            outcome = public_error(error, self._request)
+            outcome = public_error(error, self.request)
         outcome = self._settled(outcome, timings)
         if not isinstance(outcome, GatewayError):
             return outcome
@@ -70,19 +70,19 @@ class InlineCall(AsyncIterator[InferResponse]):
 
     def abandon(self) -> None:
         if not self._is_over:
-            self._metrics.left(self._request, self._submitted)
+            self._metrics.left(self.request, self.submitted)
             self._end()
 
     def end(self, why: GatewayError) -> None:
         """Whoever waits is to be told that, and the model that nobody waits."""
         if self._why is None:
             self._why = why
-            self._request.cancellation.end()
+            self.request.cancellation.end()
 
     def _settled(
         self, outcome: InferResponse | GatewayError, timings: list[tuple[str, float]]
     ) -> InferResponse | GatewayError:
-        request, submitted = self._request, self._submitted
+        request, submitted = self.request, self.submitted
         now = time.monotonic()
         if self._why is not None:
             outcome, self._why = self._why, None
@@ -94,5 +94,5 @@ class InlineCall(AsyncIterator[InferResponse]):
 
     def _end(self) -> None:
         self._is_over = True
-        self._request.cancellation.end()
+        self.request.cancellation.end()
         self._give_back(self)

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 from tensorgate.gateway.contract.canonical import (
@@ -38,12 +39,14 @@ from tensorgate.gateway.contract.tensor import (
     common_rows,
 )
 from tensorgate.gateway.engine.admission import Admission, AdmissionCheck
+from tensorgate.gateway.engine.fair_scheduler import FairScheduler
 from tensorgate.gateway.engine.pending_request import CompletedResponse
 from tensorgate.gateway.engine.queue import QueuePolicy
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
+from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.engine.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
 
@@ -151,7 +154,9 @@ class Model:
         plan: ModelSpec,
         metrics: SchedulerMetrics,
         cache: ResponseCache | None = None,
+        shares: Shares | None = None,
     ) -> None:
+        """With `shares`, callers wait by theirs."""
         self.name = name
         self.version = version
         self.devices = computation.places
@@ -182,8 +187,9 @@ class Model:
             sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
+        schedule = Scheduler if shares is None else partial(FairScheduler, shares)
         self._use(
-            Scheduler(
+            schedule(
                 name,
                 computation.executors,
                 plan.policy,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -78,6 +78,20 @@ class QueuePolicy:
         """The request's level, from 1 on. Source: Triton takes 0, and what is too large, as the default."""
         level = request.priority
         return level if 1 <= level <= self.levels else self.default_level
+
+
+class Group(Protocol):
+    """Requests of one batch key, in the order in which they go."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[PendingRequest]: ...
+
+    def __getitem__(self, place: int, /) -> PendingRequest: ...
+
+    def popleft(self) -> PendingRequest: ...
+
+    def remove(self, pending: PendingRequest, /) -> None: ...
 
 
 class SchedulerQueue(Protocol):
@@ -146,7 +160,7 @@ class RequestQueue:
     def __init__(self, name: str, policy: QueuePolicy, budget: TokenBudget | None = None) -> None:
         self._name = name
         self._policy = policy
-        self._groups: dict[Hashable, deque[PendingRequest]] = {}
+        self._groups: dict[Hashable, Group] = {}
         self._counts: Counter[int] = Counter()
         """Requests of each level that has any: a caller may name more levels than one could keep."""
         self._has_levels = policy.levels > 1 or bool(policy.own_levels)
@@ -173,13 +187,7 @@ class RequestQueue:
         elif self.queued >= self._most:
             raise QueueFull(self._name, self._most)
         key = pending.admission.batch_key if not pending.request.parameters else batch_key(pending)
-        group = self._groups.get(key)
-        if not group:
-            self._groups[key] = deque((pending,))
-        elif group[-1].rank <= pending.rank:
-            group.append(pending)
-        else:
-            _insert(group, pending)
+        self._enter_group(key, pending)
         self.queued += 1
         self._rows += pending.admission.rows
         self._count_tokens(pending)
@@ -196,7 +204,7 @@ class RequestQueue:
         if idle[-1].contention and self._rows < self._full and None not in self._groups and not self._max_tokens:
             return None
         now = time.monotonic()
-        best: deque[PendingRequest] | None = None
+        best: Group | None = None
         for key, group in list(self._groups.items()):
             self._drop_finished(group)
             if not group:
@@ -209,7 +217,7 @@ class RequestQueue:
                 self.next_wakeup_s = (
                     next_wakeup_s if self.next_wakeup_s is None else min(self.next_wakeup_s, next_wakeup_s)
                 )
-            elif best is None or _urgency(group[0]) < _urgency(best[0]):
+            elif best is None or self._urgency(group[0]) < self._urgency(best[0]):
                 best = group
         return None if best is None else (idle[-1], self._take(best))
 
@@ -226,20 +234,36 @@ class RequestQueue:
         self._finished += 1
         if self._finished > self._bound:
             for key, group in list(self._groups.items()):
-                self._groups[key] = deque(pending for pending in group if not pending.finished)
+                self._groups[key] = self._new_group([pending for pending in group if not pending.finished])
             self._finished = 0
 
     def delay(self, pending: PendingRequest) -> None:
-        group = self._groups[batch_key(pending)]
-        group.remove(pending)
+        key = batch_key(pending)
+        self._groups[key].remove(pending)
         pending.rank += 1
-        _insert(group, pending)
+        self._enter_group(key, pending)
 
     def waiting(self) -> Iterable[PendingRequest]:
         return [pending for group in self._groups.values() for pending in group]
 
     def close(self) -> None:
         self._closing = True
+
+    # What queues differ in that keep callers apart: how groups are made, and what goes first. See fair_queue.
+
+    def _new_group(self, pendings: Iterable[PendingRequest]) -> Group:
+        return deque(pendings)
+
+    def _enter_group(self, key: Hashable, pending: PendingRequest) -> None:
+        """Behind everybody of its rank."""
+        group = self._groups.get(key)
+        if isinstance(group, deque):
+            insert_by_rank(group, pending)
+        else:
+            self._groups[key] = self._new_group((pending,))
+
+    def _urgency(self, pending: PendingRequest) -> tuple[float, ...]:
+        return pending.rank, pending.submitted
 
     def _enter_level(self, pending: PendingRequest) -> None:
         level = self._policy.level_of(pending.request)
@@ -259,13 +283,13 @@ class RequestQueue:
         if self.queued_tokens is not None:
             self.queued_tokens += times * pending.tokens * pending.admission.rows
 
-    def _drop_finished(self, group: deque[PendingRequest]) -> None:
+    def _drop_finished(self, group: Group) -> None:
         """Abandoned and late requests leave before they cost a place in a batch."""
         while group and group[0].finished:
             group.popleft()
             self._finished -= 1
 
-    def _wait_s(self, group: deque[PendingRequest], now: float) -> float:
+    def _wait_s(self, group: Group, now: float) -> float:
         """Seconds until this group may go: 0 when one of it has waited long enough, it fills a batch, or it is sent
         for a request that does not fit.
         """
@@ -278,7 +302,7 @@ class RequestQueue:
         is_enough = _rows(group) >= self._enough or self._has_enough_tokens(group) or self._preferred_rows(group)
         return 0.0 if waited >= delay or is_enough else delay - waited
 
-    def _has_mismatch(self, group: deque[PendingRequest]) -> bool:
+    def _has_mismatch(self, group: Group) -> bool:
         """Whether a request of another group has come after the first of this one."""
         first = group[0].submitted
         return any(other[-1].submitted > first for other in self._groups.values() if other and other is not group)
@@ -296,7 +320,7 @@ class RequestQueue:
                     found = rows
         return found
 
-    def _is_full(self, group: deque[PendingRequest]) -> bool:
+    def _is_full(self, group: Group) -> bool:
         if group[0].admission.batch_key is None:
             return True
         return _rows(group) >= self._full or self._has_enough_tokens(group)
@@ -309,7 +333,7 @@ class RequestQueue:
         rows = sum(pending.admission.rows for pending in waiting)
         return rows * max((pending.tokens for pending in waiting), default=0) >= self._max_tokens
 
-    def _take(self, group: deque[PendingRequest]) -> Batch:
+    def _take(self, group: Group) -> Batch:
         members: list[PendingRequest] = []
         room = most = max(self._room(group), group[0].admission.rows)
         longest = 0
@@ -337,21 +361,20 @@ class RequestQueue:
         self._rows -= most - room
         return Batch(members)
 
-    def _room(self, group: deque[PendingRequest]) -> int:
+    def _room(self, group: Group) -> int:
         """The largest preferred size that is filled exactly, else as many rows as the model takes."""
         return self._preferred_rows(group) or self._policy.max_batch_size
 
 
-def _insert(group: deque[PendingRequest], pending: PendingRequest) -> None:
+def insert_by_rank(group: deque[PendingRequest], pending: PendingRequest) -> None:
     """Behind everybody of its rank."""
+    if not group or group[-1].rank <= pending.rank:
+        group.append(pending)
+        return
     place = len(group)
     while place and group[place - 1].rank > pending.rank:
         place -= 1
     group.insert(place, pending)
-
-
-def _urgency(pending: PendingRequest) -> tuple[int, float]:
-    return pending.rank, pending.submitted
 
 
 def _rows(group: Iterable[PendingRequest]) -> int:

@@ -86,12 +86,8 @@ class Scheduler:
         lock_keys = [worker.device_lock_key for worker in self._workers]
         self._has_contention = len(set(lock_keys)) < len(lock_keys)
         self._has_one_choice = len(set(devices)) < 2 and not self._has_contention
-        self._queue: SchedulerQueue = (
-            RequestQueue(name, policy, budget)
-            if sequences is None
-            else Sequences(name, policy, sequences, self._workers, lambda: self._schedule(0.0))
-        )
-        self._on_leave, self._on_failure = self._note_left, metrics.failed
+        self._queue = self._make_queue(policy, sequences, budget)
+        self._on_leave, self._on_failure, self._on_answer = self._note_left, metrics.failed, metrics.answered
         self._has_timeouts = policy.has_timeouts
         is_free = sequences is None and budget is None
         """Whether a request may run without having been in the queue."""
@@ -110,6 +106,13 @@ class Scheduler:
         """How many come in one, lately."""
         self._closing = False
         self._drained = asyncio.Event()
+
+    def _make_queue(
+        self, policy: QueuePolicy, sequences: SequencePolicy | None, budget: TokenBudget | None
+    ) -> SchedulerQueue:
+        if sequences is None:
+            return RequestQueue(self._name, policy, budget)
+        return Sequences(self._name, policy, sequences, self._workers, lambda: self._schedule(0.0))
 
     @property
     def queued(self) -> int:
@@ -346,7 +349,7 @@ class Scheduler:
     def _start(self, worker: Worker, batch: Batch) -> None:
         """On the loop if all of it is quick, else in the worker's thread."""
         batch.started = time.monotonic()
-        batch.on_answer = self._metrics.answered
+        batch.on_answer = self._on_answer
         for pending in batch.members:
             pending.started = True
         if (

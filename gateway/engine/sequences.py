@@ -139,8 +139,7 @@ class Sequences:
         live = self._live.get(sequence.id)
         if not sequence.start and (live is None or not live.open):
             raise SequenceNotStarted(sequence.id, self._name)
-        if self.queued >= self._most:
-            raise QueueFull(self._name, self._most)
+        self._enter(pending)
         if live is None:
             live = self._begin(sequence.id)
         live.open = not sequence.end
@@ -184,6 +183,7 @@ class Sequences:
         place = live.waiting.index(pending)
         del live.waiting[place]
         self.queued -= 1
+        self._leave(pending)
         if pending.abandoned or sequence.start:
             self._end_until_next_start(live, place, cancelled=pending.abandoned)
         if self._live.get(live.id) is live:
@@ -205,14 +205,26 @@ class Sequences:
 
     # ------------------------------------------------------------------------------------------------------------ steps
 
+    # What queues differ in that keep callers apart: who comes in, and whose turn it is. See fair_queue.
+
+    def _enter(self, pending: PendingRequest) -> None:
+        """Raises QueueFull."""
+        if self.queued >= self._most:
+            raise QueueFull(self._name, self._most)
+
+    def _leave(self, pending: PendingRequest) -> None:
+        """It waits no more."""
+
+    def _in_turn(self, ready: Iterable[LiveSequence]) -> Series[LiveSequence]:
+        return [*ready]
+
     def _companions(self, instance: SequenceSeats) -> list[LiveSequence]:
         """The sequence whose turn it is, and those that may share its run."""
-        ready = iter(instance.ready)
-        first = next(ready)
+        first, *others = self._in_turn(instance.ready)
         key = self._run_key(first)
         if key is None:
             return [first]
-        return [first, *[live for live in ready if self._run_key(live) == key]]  # no more are ready than have seats
+        return [first, *[live for live in others if self._run_key(live) == key]]  # no more are ready than have seats
 
     def _run_key(self, live: LiveSequence) -> Hashable:
         """None: it runs alone."""
@@ -232,6 +244,7 @@ class Sequences:
         """Its next request, with the inputs that callers do not see."""
         pending = live.waiting.popleft()
         self.queued -= 1
+        self._leave(pending)
         if live.instance is not None:
             live.instance.ready.pop(live)
         live.running = True
@@ -293,7 +306,7 @@ class Sequences:
         instance.ready.pop(live, None)
         instance.taken -= 1
         if self._backlog:
-            following = next(iter(self._backlog))
+            following = self._in_turn(self._backlog)[0]
             del self._backlog[following]
             self._seat(following)
             self._wake()

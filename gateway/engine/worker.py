@@ -237,6 +237,11 @@ class Worker:
         self._name = name
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether it only takes turns with another one, on the same executor."""
+        return self._first is not None
+
     def standby(self) -> Worker | None:
         """Make a worker of the same thread, whose batch waits for this one's to end; None where that is not quicker.
 

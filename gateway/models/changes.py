@@ -32,6 +32,7 @@ _TAKES_EFFECT: Final = frozenset(
         "admin",
         "auth",
         "rate_limits",
+        "shares",
         "readiness",
         "response_cache",
         "expose_model_errors",
@@ -39,6 +40,8 @@ _TAKES_EFFECT: Final = frozenset(
 )
 """The sections beside `models` that a running gateway takes over; `ops` for models that it loads from then on. All
 others need a restart."""
+_WHOLE: Final = frozenset(("shares",))
+"""Of those sections, which are there or not until a restart: what they are for is made when models are loaded."""
 _FIXED: Final = frozenset(
     f"limits.{key}"
     for key in (
@@ -208,6 +211,7 @@ def effective(before: Config, after: Config) -> Config:
     for section, _, key in (each.partition(".") for each in _FIXED):
         fixed.setdefault(section, {})[key] = getattr(getattr(before, section), key)
     parts = {section: getattr(after, section).model_copy(update=values) for section, values in fixed.items()}
+    kept |= {key: was for key in _WHOLE if (was := getattr(before, key)) is None or getattr(after, key) is None}
     both = after.model_copy(update=kept | parts)
     exposed = tuple(
         Problem(after.source, 0, 0, key_path(loc), f"{text} (with what only a restart would change)")
@@ -295,7 +299,7 @@ def _weights(targets: Iterable[RouteTarget]) -> dict[str, int]:
 
 
 def _takes_effect(key: str) -> bool:
-    return key not in _FIXED and key.partition(".")[0].partition("[")[0] in _TAKES_EFFECT
+    return key not in _FIXED | _WHOLE and key.partition(".")[0].partition("[")[0] in _TAKES_EFFECT
 
 
 def _dump(config: Config, section: str) -> Any:

@@ -22,6 +22,7 @@ from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model, absent_view
 from tensorgate.gateway.engine.response_cache import ResponseCache
+from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.engine.warmup import WarmUp
 from tensorgate.gateway.models.catalog import Catalog, Validate
 from tensorgate.gateway.models.meters import Meters
@@ -88,7 +89,7 @@ class RepositoryDeps:
     whether its files are programs, `parts` which models an ensemble is composed of; `validate` turns a model's plain
     YAML form into its configuration. `cache` is for models with response_cache. `reclaim` returns freed memory to the
     system; it is called in a thread. `warmup_requests` reads those that lie at the path of a version; it is called in a
-    thread, too.
+    thread, too. With `shares`, callers have theirs of the devices.
     """
 
     load: LoadComputation
@@ -103,6 +104,7 @@ class RepositoryDeps:
     numbers: Callable[[ModelConfig], Iterable[int]] = lambda config: (1,)
     residency: Callable[[str], ModelResidency] = lambda name: ModelResidency()
     describe: Callable[[ModelConfig, str, int, Path], Computation | None] = lambda config, name, version, path: None
+    shares: Shares | None = None
 
 
 class ModelLoader:
@@ -203,7 +205,14 @@ class ModelLoader:
         try:
             spec = await asyncio.to_thread(model_spec, config, computation, verified)
             model = Model(
-                name, version, (version,), computation, spec, self._deps.meters.meter(name, version), self._deps.cache
+                name,
+                version,
+                (version,),
+                computation,
+                spec,
+                self._deps.meters.meter(name, version),
+                self._deps.cache,
+                self._deps.shares,
             )
         except BaseException:
             for executor in computation.executors:

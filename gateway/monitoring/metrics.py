@@ -24,6 +24,7 @@ from tensorgate.gateway.contract.metrics import (
     EngineStatistics,
     ModelCounts,
     RouteUsage,
+    ShareUsage,
     VersionDistributions,
 )
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -342,6 +343,7 @@ class MetricsCollector:
         yield from _cache_families(statistics)
         yield from _device_families(statistics.models)
         yield from _route_families(statistics.routes)
+        yield from _share_families(statistics.shares)
         yield from shadow_families(statistics.routes)
         if self._restarts:
             total = Counter(self._restarts)
@@ -536,3 +538,16 @@ def _route_families(routes: Sequence[RouteUsage]) -> Iterator[AnyFamily]:
     yield counter("tensorgate_route_refused", "Requests beyond a route's max_concurrent.", "route", refused)
     running = [((route.name,), route.running) for route in routes]
     yield gauge("tensorgate_route_running", "Requests of a route on their way.", "route", running)
+
+
+def _share_families(shares: Sequence[ShareUsage]) -> Iterator[AnyFamily]:
+    if not shares:
+        return
+    seconds = [((each.caller, each.device), each.seconds) for each in shares]
+    text = "Time of a device that a caller has had."
+    yield counter("tensorgate_share_device_seconds", text, "caller device", seconds)
+    by_caller = {each.caller: each for each in shares}.values()
+    queued = [((each.caller,), each.queued) for each in by_caller]
+    yield gauge("tensorgate_share_queued", "Requests of a caller that wait.", "caller", queued)
+    refused = [((each.caller,), each.refused) for each in by_caller]
+    yield counter("tensorgate_share_refused", "Requests refused for a caller's own limit.", "caller", refused)

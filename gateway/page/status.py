@@ -141,6 +141,8 @@ class Status:
         """(model, version) -> tokens of texts that came, and went."""
         self.callers: Callable[[], Sequence[Mapping[str, Any]]] = tuple
         """Who called: {caller, calls, failed, rows, compute_s}, most calls first."""
+        self.shares: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        """What callers have had of devices: {caller, device, weight, seconds, queued, refused}, most time first."""
         self.routes: Callable[[], Sequence[Mapping[str, Any]]] = tuple
         """Routes as they are now: {name, targets: [{model, label or version, weight}], taken, refused, running}."""
         self.grpc_port: Callable[[], int | None] = lambda: None
@@ -171,6 +173,7 @@ class Status:
             "listeners": self.listeners(),
             "routes": self.routes(),
             "callers": self.callers()[: query.rows],
+            "shares": self.shares()[: query.rows],
             "series": self._series(query),
             "load": _together(each for each in activities if chosen in (None, each.view.name)),
             "calls": calls,
@@ -282,7 +285,11 @@ class Status:
         doors: Iterable[Mapping[str, Any]],
     ) -> list[list[str]]:
         """[bad, warn or note; words] of all that calls are refused for, or soon may be; the worst first."""
-        found = [*self._of_server(doors), *_of_versions(known), *_of_queues(activities)]
+        found = [
+            *self._of_server(doors),
+            *_of_versions(known),
+            *_of_queues(activities, each_has_its_own=bool(self.shares())),
+        ]
         found.sort(key=lambda each: _LEVELS.index(each[0]))
         return [[level, text[:_MAX_PROBLEM_CHARS]] for level, text in found[:_MAX_PROBLEMS]]
 
@@ -329,13 +336,14 @@ def _of_versions(known: Iterable[IndexEntry]) -> Iterator[list[str]]:
             yield ["warn", f"{name} is being loaded"]
 
 
-def _of_queues(activities: Iterable[ModelActivity]) -> Iterator[list[str]]:
+def _of_queues(activities: Iterable[ModelActivity], *, each_has_its_own: bool) -> Iterator[list[str]]:
+    """Where each caller has its own queue, its bound is nothing to compare all that waits with."""
     for activity in activities:
         view = activity.view
         name = f"{view.name} version {view.version}"
         if not activity.is_ready:
             yield ["bad", f"{name} is not ready: {_unready(view)}"]
-        if not activity.queued:
+        if not activity.queued or each_has_its_own:
             continue
         most = view.configuration.get("max_queue_size", 0)
         if most and activity.queued >= most:

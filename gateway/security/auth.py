@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from tensorgate.gateway.config import Admin, Auth, Jwt
 from tensorgate.gateway.contract.call import Caller, Peer
@@ -22,6 +22,7 @@ from tensorgate.gateway.contract.errors import AdminRequired, Unauthenticated
 log = logging.getLogger(__name__)
 
 MAX_CREDENTIAL_BYTES: Final = 8 << 10
+_MAX_NAME_CHARACTERS: Final = 256
 MAX_TOKENS: Final = 4096
 """How many verified tokens are cached."""
 _DATES: Final = ("exp", "nbf", "iat")
@@ -42,8 +43,10 @@ class Authenticator:
     Raises ValueError if the first reading fails.
     """
 
-    def __init__(self, auth: Auth, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, auth: Auth, clock: Callable[[], float] = time.time, claim: str | None = None) -> None:
+        """`claim` is one that callers carry along."""
         self._auth = auth
+        self._claim = claim
         self._clock = clock
         self.by_certificate = auth.certificates
         files = (auth.keys_file.path if auth.keys_file else None, auth.jwt.file() if auth.jwt else None)
@@ -96,7 +99,8 @@ class Authenticator:
             for name, key in self._auth.all_keys().items()
             for digest in key.digests()
         }
-        self._tokens = JwtVerifier(self._auth.jwt, self._clock) if self._auth.jwt is not None else None
+        jwt = self._auth.jwt
+        self._tokens = None if jwt is None else JwtVerifier(jwt, self._clock, self._claim)
         self._keys = keys
         is_settled = all(abs(now_ns - changed_ns) > _CLOCK_TICK_NS for *_, changed_ns in stamp)
         self._stamp = stamp if is_settled else None
@@ -139,8 +143,9 @@ class AdminKey:
 class JwtVerifier:
     """Verifies JSON Web Tokens. Raises ValueError for invalid keys."""
 
-    def __init__(self, config: Jwt, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: Jwt, clock: Callable[[], float] = time.time, claim: str | None = None) -> None:
         self._config = config
+        self._claim = claim
         self._clock = clock
         # By the token's digest. Stale when the token expires, which is checked each time, and when the keys change:
         # then there is a new JwtVerifier.
@@ -183,11 +188,17 @@ class JwtVerifier:
         if not all(_is_date(claims[claim]) for claim in _DATES if claim in claims):
             raise Unauthenticated(given=True)
         name, roles = claims[config.name_claim], claims.get(config.roles_claim, ())
-        if not isinstance(name, str) or not name.isprintable() or not name or len(name) > 256:
+        if not _is_name(name):
             raise Unauthenticated(given=True)
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, (list, tuple)) else ()
         known = frozenset(role for role in listed if isinstance(role, str))
-        return Caller(name, known, float(claims["exp"]) + config.leeway_seconds)
+        claim = claims.get(self._claim) if self._claim else None
+        until = float(claims["exp"]) + config.leeway_seconds
+        return Caller(name, known, until, claim if _is_name(claim) else "")
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= _MAX_NAME_CHARACTERS
 
 
 def _is_date(value: Any) -> bool:

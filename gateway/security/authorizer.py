@@ -13,7 +13,7 @@ import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tensorgate.gateway.config import Auth, Config
+from tensorgate.gateway.config import Auth, Config, SharesConfig
 from tensorgate.gateway.contract.call import NOBODY, Call, Caller, Peer
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.dialect import Endpoint
@@ -22,6 +22,7 @@ from tensorgate.gateway.security.access import AccessRules, allows
 from tensorgate.gateway.security.auth import AdminKey, Authenticator
 from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.security.rate_limit import Limit, RateLimits, requests_of
+from tensorgate.gateway.security.shares import share_of
 
 HEALTH: Final = frozenset({"live", "ready", "model_ready"})
 """Endpoint.method of health checks by orchestrators."""
@@ -32,16 +33,26 @@ MAX_UNAUTHENTICATED_BYTES: Final = 64 << 10
 
 
 class Authorizer:
-    """Authenticates callers and refuses calls. Without `auth`, every caller is admitted as anonymous."""
+    """Authenticates callers, refuses calls, and says whose share each is. Without `auth`, every caller is admitted as
+    anonymous.
+    """
 
     def __init__(
-        self, auth: Auth | None, limits: RateLimits, access: AccessRules | None = None, max_elements: int | None = None
+        self,
+        auth: Auth | None,
+        limits: RateLimits,
+        access: AccessRules | None = None,
+        max_elements: int | None = None,
+        shares: SharesConfig | None = None,
     ) -> None:
         self._access = access
         self._max_elements = max_elements
         self._auth = auth
         self._limits = limits
-        self._authenticator = None if auth is None else Authenticator(auth)
+        self._authenticator = (
+            None if auth is None else Authenticator(auth, claim=None if shares is None else shares.claim)
+        )
+        self._share_of = None if shares is None else share_of(shares)
         self._mode = "off" if auth is None else auth.mode
         self._counts = bool(limits.after_decode) or any(limit.counts_rows for limit in limits.all)
         self._is_admin = allows(auth.admins if auth else ())
@@ -58,6 +69,8 @@ class Authorizer:
                 _count(limit, call)
         if self._authenticator is not None:
             call.caller = self._caller(call.headers, call.peer, call.auth, is_open=is_open)
+        if self._share_of is not None:
+            call.share = self._share_of(call)
         if endpoint.admin:
             self._check_admin(call, admin)
         if not is_open:
@@ -224,8 +237,8 @@ def authorizer_of(
     route leads to; `table` is where several processes count calls together. Raises ValueError, OSError for keys that
     cannot be read.
     """
-    auth, most = config.auth, config.limits.max_elements
-    if auth is None and not config.rate_limits and most is None:
+    auth, most, shares = config.auth, config.limits.max_elements, config.shares
+    if auth is None and not config.rate_limits and most is None and shares is None:
         return None, None
     access = AccessRules(auth.allow, behind, hide=auth.hide_forbidden) if auth is not None and auth.allow else None
-    return Authorizer(auth, RateLimits(config.rate_limits, table=table), access, most), access
+    return Authorizer(auth, RateLimits(config.rate_limits, table=table), access, most, shares), access

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "on_demand": ([*SHORT, "--models", "60", "--room", "52", "--rate", "20", "--misses", "1"], "", {0}),
     "preprocess": (["--rounds", "1", "--rows", "1", "2"], "", {0}),
     "relay": (["--rounds", "1", "--seconds", "0.1"], "", {0}),
+    "shares": (["--rounds", "1", "--seconds", "0.1"], "", {0, 1}),
     "shortcuts": ([*SHORT, "--only", "http_fast_path"], "wrk", {0}),
     "walls": ([*SHORT, "--contenders", "inside", "--models", "2", "--starts", "1"], "", {0}),
 }

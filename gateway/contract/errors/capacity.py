@@ -7,15 +7,21 @@ from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
 
 class QueueFull(GatewayError):
-    """The model's queue already has `limit` requests."""
+    """The model's queue already has `limit` requests, or, where a `caller` is named, so many of that one's."""
 
     code = Code.UNAVAILABLE
     error_reason = ErrorReason.QUEUE_FULL
 
-    def __init__(self, model: str, limit: int) -> None:
-        super().__init__(f"{limit} requests wait for model '{model}'")
+    def __init__(self, model: str, limit: int, caller: str = "") -> None:
         self.model = model
         self.limit = limit
+        self.caller = caller
+        super().__init__(f"{limit} requests wait for model '{model}'{self.whose}")
+
+    @property
+    def whose(self) -> str:
+        """Whose limit it is, for the end of a sentence; "" where it is everybody's."""
+        return f" (for caller '{self.caller}' alone)" if self.caller else ""
 
 
 class QueueTimeout(GatewayError):

@@ -30,5 +30,6 @@ function showLists() {
     listed("Doors", ["Door", "Connections", "Up since", "Restarts"], live.doors.map(door => [`door ${door.slot}`, short(door.connections), door.up ? since(door.since_s) : "restarting", short(door.restarts)])),
     listed("Ports", ["Port", "Connections", "Running"], live.listeners.map(port => [`${port.name} (${port.transport})`, short(port.connections), short(port.running)])),
     listed("Callers", ["Caller", "Calls", "Failed", "Rows", "In the model"], live.callers.map(each => [each.caller || "(nobody known)", short(each.calls), short(each.failed), short(each.rows), `${short(1e3 * each.compute_s)} ms`])),
+    listed("Shares", ["Caller", "Weight", "Device", "Time there", "Waiting", "Refused"], live.shares.map(each => [each.caller || "(nobody known)", short(each.weight), each.device, `${short(each.seconds)} s`, short(each.queued), short(each.refused)])),
   ].filter(Boolean));
 }

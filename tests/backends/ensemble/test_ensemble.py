@@ -106,6 +106,7 @@ def run(make_model: Callable[..., Any]) -> Callable[..., Any]:
         view = make_model("e", {"x": ("FP32", ROW)}, {"y": ("FP32", ROW)})
         arrays = {name: np.array(value, np.float32) for name, value in inputs.items()}
         request = InferRequest(view, arrays, "7", parameters={"p": 1}, deadline=9e9, queue_timeout_us=5)
+        request.cancellation.share = "team-a"
         wanted = outputs or tuple(spec.name for spec in ensemble.outputs)
         steps = ensemble.infer(arrays, wanted, [request])
         return [{name: array.tolist() for name, array in answer.items()} async for answer in steps]
@@ -137,6 +138,7 @@ async def test_a_chain_runs_in_the_order_of_its_tensors_not_of_its_steps(build: 
     (asked,) = parts["plus"].asked
     assert (asked.id, asked.parameters, asked.deadline, [o.name for o in asked.outputs]) == ("7", {"p": 1}, 9e9, ["c"])
     assert asked.queue_timeout_us == 5
+    assert asked.cancellation.share == "team-a", "the caller pays for the steps"
 
 
 async def test_steps_that_do_not_wait_for_each_other_run_side_by_side(build: Any, run: Any) -> None:

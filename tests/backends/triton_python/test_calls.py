@@ -4,12 +4,22 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from waiting import until
 
-from tensorgate.gateway.contract.errors import DeadlineExceeded, InvalidArgument, ModelFailed, NotFound
+from tensorgate.backends.triton_python.calls import ModelCalls, Question
+from tensorgate.backends.triton_python.exchange import Run
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
+from tensorgate.gateway.contract.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    ModelFailed,
+    ModelUnavailable,
+    NotFound,
+)
 
 DOUBLE = """
 def execute(self, requests):
@@ -275,6 +285,28 @@ def execute(self, requests):
     )
     await world.start()
     assert await world.y("m", [1]) == [b'["q", 9, 3, 4000000, {"k": "v"}]']
+
+
+async def test_whoever_asked_the_model_pays_for_what_it_asks() -> None:
+    asked: list[str] = []
+
+    def submit(request: InferRequest) -> Any:
+        asked.append(request.cancellation.share)
+        raise ModelUnavailable("double")
+
+    view: Any = SimpleNamespace(
+        name="double", decoupled=False, inputs={}, outputs={}, max_batch_size=0, handle=SimpleNamespace(submit=submit),
+        configuration={}, instances=1,
+    )  # fmt: skip
+    asking: Any = SimpleNamespace(name="m", handle=object())
+    request = InferRequest(asking, {})
+    request.cancellation.share = "team-a"
+    calls = ModelCalls(lambda ref: view, lambda: None)
+    question = Question(ModelRef("double"), {}, (), "", None, 0, {})
+    for parent in (Run([request], {}, decoupled=False), None):
+        with pytest.raises(ModelUnavailable):
+            calls._submit(question, parent, stream=False)
+    assert asked == ["team-a", ""]
 
 
 async def test_whether_another_is_ready(world: Any) -> None:

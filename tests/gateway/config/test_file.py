@@ -291,6 +291,7 @@ def test_defaults(folder: Path) -> None:
         "routes": {},
         "auth": None,
         "rate_limits": [],
+        "shares": None,
         "limits": {
             "max_body_bytes": 67108864,
             "max_binary_bytes": 1073741824,
@@ -1100,6 +1101,31 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "15:7: routes.g[0].model: missing required key",
         ],
     ),
+    "shares of nobody": (
+        """\
+listen: {http: [{bind: 'a:1', name: front}]}
+models: {m: {backend: onnx, path: models}}
+shares: {weights: {alice: 2}}
+""",
+        ["3:9: shares: by: caller needs auth, without which nobody has a name; or say by: header or by: listener"],
+    ),
+    "shares of ports": (
+        """\
+listen: {http: [{bind: 'a:1', name: front}]}
+models: {m: {backend: onnx, path: models}}
+shares:
+  by: listener
+  weights: {frnt: 2, anonymous: 1}
+""",
+        ['5:19: shares.weights.frnt: no listener has the name or the bind "frnt"; did you mean front?'],
+    ),
+    "shares by a header without its name": (
+        """\
+models: {m: {backend: onnx, path: models}}
+shares: {by: header, weights: {a: 0}}
+""",
+        ["2:35: shares.weights.a: found 0, expected more than 0"],
+    ),
     "long routes": (
         """\
 listen: {http: [{bind: 'a:1', name: front}]}
@@ -1298,6 +1324,8 @@ ONLY_CODE_KNOWS = {
     "sequences beside what is declared",
     "sequences with priorities",
     "a control twice",
+    "shares of nobody",
+    "shares of ports",
 }
 NOT_DATA = {case for case in BROKEN if "not YAML" in BROKEN[case][1][0]} | {
     "empty", "comments only", "two documents", "not UTF-8", "UTF-16", "deep flow", "deep blocks", "billion laughs",

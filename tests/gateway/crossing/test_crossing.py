@@ -74,6 +74,7 @@ class Later:
 
     def __init__(self, request: InferRequest) -> None:
         self.token = request.cancellation
+        self.share = request.cancellation.share
         count = 3 if request.view.decoupled else 1
         self._left = [InferResponse({"y": request.inputs["x"]}) for _ in range(count)]
         self.is_abandoned = False
@@ -261,6 +262,22 @@ def test_an_inference(tmp_path: Path, id: str, inputs: Any) -> None:
         view = link.snapshot.models["stream"][1].view
         stream = cast("Any", view.handle).submit(InferRequest(view, inputs))
         assert [answer.outputs["y"].sum() async for answer in stream] == [inputs["x"].sum()] * 3
+        running.cancel()
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize("share", ["", "team-a"])
+def test_whose_share_it_is_crosses(tmp_path: Path, share: str) -> None:
+    async def test(rig: Rig) -> None:
+        link, running = await rig.link()
+        view = link.snapshot.models["plain"][1].view
+        request = InferRequest(view, SMALL)
+        if share:
+            request.cancellation.share = share
+        await anext(cast("Any", view.handle).submit(request))
+        (asked,) = rig.host.model.asked
+        assert asked.share == share
         running.cancel()
 
     run(test, tmp_path)

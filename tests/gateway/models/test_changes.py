@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tensorgate.gateway.app import registries
 from tensorgate.gateway.cli.main import main
+from tensorgate.gateway.config import Config, load_config
+from tensorgate.gateway.models.changes import changes, effective
 
 ROOT = Path(__file__).parents[3]
 TENSORS = {
@@ -146,3 +149,24 @@ def test_what_stood_in_the_file_before(files: tuple[str, str]) -> None:
     command = [sys.executable, "-m", "tensorgate", "plan", "-", new]
     told = subprocess.run(command, cwd=ROOT, input=Path(old).read_text(), capture_output=True, text=True, timeout=60)
     assert (told.returncode, told.stdout, told.stderr) == (1, LINES, "")
+
+
+def test_whether_there_are_shares_is_for_a_restart_and_what_they_weigh_is_not(tmp_path: Path) -> None:
+    def config(shares: Any) -> Config:
+        model = {"backend": "python", "path": "models.py:A"}
+        ports = {"http": [{"bind": "127.0.0.1:0", "name": "front"}]}
+        (tmp_path / "models.py").write_text("")
+        (tmp_path / "gateway.yaml").write_text(
+            yaml.safe_dump({"listen": ports, "models": {"a": model}, "shares": shares})
+        )
+        return load_config(tmp_path / "gateway.yaml", registries())
+
+    none, one, two = config(None), *[config({"by": "listener", "weights": {"front": weight}}) for weight in (1, 2)]
+    found = changes(one, two, one.models, two.models)
+    assert [each.key for each in found.settings] == ["shares.weights.front"]
+    assert not found.restart
+    assert effective(one, two).shares == two.shares
+    for before, after in ((none, one), (one, none)):
+        found = changes(before, after, before.models, after.models)
+        assert [each.key for each in found.restart] == ["shares"]
+        assert effective(before, after).shares == before.shares

@@ -152,6 +152,16 @@ async def test_of_what_is_wrong_the_worst_comes_first(world: World) -> None:
     assert problems[0] == ["bad", "model_008 version 1 refuses calls: all 8 places of its queue are taken"]
 
 
+async def test_where_callers_have_queues_of_their_own_none_is_told_to_be_full(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = {"caller": "a", "device": "cpu", "weight": 1.0, "seconds": 2.0, "queued": 1, "refused": 3}
+    monkeypatch.setattr(world.status, "shares", lambda: [used])
+    told = await world.read()
+    assert told["shares"] == [used]
+    assert not [text for _, text in told["problems"] if "queue" in text]
+
+
 async def test_a_door_that_is_away_and_an_engine_that_was_are_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
