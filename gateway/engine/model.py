@@ -28,6 +28,7 @@ from tensorgate.gateway.contract.errors import (
     text_of,
 )
 from tensorgate.gateway.contract.execution import Computation, Executor
+from tensorgate.gateway.contract.metrics import GoalStatus
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import (
     DEFAULT_SIGNATURE,
@@ -45,7 +46,19 @@ from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.token_budget import TokenBudget
-from tensorgate.gateway.engine.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
+from tensorgate.gateway.engine.warmup import (
+    FULL_RUNS,
+    MEASURING_SECONDS,
+    SIZE_RUNS,
+    InThread,
+    Sample,
+    WarmUp,
+    made_up,
+    ones_of,
+    rows_of,
+    run_sample,
+    sizes_to_measure,
+)
 
 EXAMPLE_RUNS: Final = 5
 
@@ -80,6 +93,7 @@ class ClosedScheduler:
 
     queued = running = 0
     queued_tokens: int | None = None
+    goal_queue = None
 
     def __init__(self, name: str, error: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         self._name = name
@@ -197,6 +211,12 @@ class Model:
     def running(self) -> int:
         return self._scheduler.running
 
+    @property
+    def goal(self) -> GoalStatus | None:
+        """How its goal is held; None where it has none."""
+        queue = self._scheduler.goal_queue
+        return None if queue is None else queue.goal.status()
+
     def is_ready(self) -> bool:
         """Whether requests should come now."""
         return self.computation.is_ready()
@@ -284,13 +304,15 @@ class Model:
         sample.
         """
         times = []
-        computation = self.computation
+        computation, queue = self.computation, self._scheduler.goal_queue
         devices = computation.devices or (computation.device,) * len(computation.executors)
         for executor, device in zip(computation.executors, devices, strict=True):
             if executor.inline or computation.pure:
                 times += await self._run_example(executor, in_thread)
                 if not self._samples:
                     await self._run_full(executor, device, in_thread)
+                if queue is not None:
+                    await self._run_sizes(executor, device, in_thread, queue.learn)
             for sample in self._samples:
                 await self._run_sample(executor, sample, in_thread)
             for each in beside:
@@ -330,6 +352,25 @@ class Model:
                     cancellation = CancellationToken() if self._has_example else Trial()
                     request = InferRequest(self.view, rows_of(example, rows), cancellation=cancellation)
                     await run_sample(executor, request, FULL_RUNS, in_thread)
+
+    async def _run_sizes(
+        self, executor: Executor, device: str, in_thread: InThread, learn: Callable[[str, int, float], None]
+    ) -> None:
+        """For a goal: how long batches of several sizes take. See `_run_full` for what has no rows to add."""
+        example = self._example
+        if common_rows(example) != 1 or self._sequence_inputs:
+            return
+        spent = 0.0
+        for rows in sizes_to_measure(self.view.max_batch_size, self._sizes):
+            request = InferRequest(self.view, rows_of(example, rows), cancellation=Trial())
+            try:
+                times = await run_sample(executor, request, SIZE_RUNS, in_thread)
+            except (InvalidArgument, ModelFailed, OutOfMemory):
+                return
+            learn(device, rows, min(times))
+            spent += sum(times)
+            if spent > MEASURING_SECONDS:
+                return
 
     async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
         sequence_inputs = (

@@ -57,6 +57,8 @@ class PendingRequest(AsyncIterator[InferResponse]):
     abandoned = False
     """Its caller left before it had ended."""
     rank = 0
+    due = 0.0
+    """When it should have been answered, of a model with a goal."""
     tokens = 0
     """Of its longest text, where the model has a budget of them."""
     _on_answer: Callable[[InferResponse], None] | None = None
