@@ -137,10 +137,11 @@ class BatchTimes:
                 seconds = low + (high - low) * (size - left) / (right - left)
             table.append(max(seconds, table[-1], 1e-9))
         self._table = table
-        best, self._best_up_to = 1, [0]
+        best, most, self._best_up_to = 1, 0.0, [0]
         for rows in range(1, self.max_rows + 1):
-            if rows / table[rows] >= _EQUAL * best / table[best]:
-                best = rows
+            rate = rows / table[rows]
+            most = max(most, rate)
+            best = rows if rate >= _EQUAL * most else best
             self._best_up_to.append(best)
         self.candidates = sorted(set(self._best_up_to[1:]))
         if len(self._ratios) >= PACE_RUNS:
