@@ -117,6 +117,14 @@ class Simulation:
         self._wakeup = math.inf
         self.outcome = Simulated()
 
+    def learn(self, points: Iterable[tuple[int, float]]) -> None:
+        """What warm-up has measured: (rows, seconds)."""
+        if isinstance(self.queue, GoalQueue):
+            for rows, seconds in points:
+                for device, times in self.queue.goal.times.items():
+                    if rows <= times.max_rows:
+                        self.queue.learn(device, rows, seconds)
+
     def run(self, arrivals: Iterable[Arrival]) -> Simulated:
         """All of them, in order of time, until the last is answered."""
         waiting = iter(arrivals)
