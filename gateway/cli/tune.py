@@ -119,28 +119,31 @@ def _request(call: RecordedCall, dialects: Mapping[str, Dialect], resolve: Resol
     return question if isinstance(question, InferRequest) else None
 
 
-async def measure(model: Model) -> Curve:
-    """Run a model's example in rising sizes, while a row gets cheaper."""
+async def measure(model: Model, rows: Sequence[int] = ()) -> Curve:
+    """Run a model's example in these sizes, or in rising ones while a row gets cheaper."""
     executor = model.computation.executors[0]
     example = model.view.example_inputs
     sizes = tuple(model.view.configuration.get("pad_batches_to") or ())
     may_grow = bool(model.view.max_batch_size) and model.view.merges and common_rows(example) == 1
-    wanted = sizes if sizes and may_grow else [1 << power for power in range(_MAX_ROWS.bit_length())]
+    wanted = rows or sizes or [1 << power for power in range(_MAX_ROWS.bit_length())]
     points: list[tuple[int, float]] = []
-    for rows in wanted if may_grow else (1,):
-        inputs = rows_of(example, rows) if may_grow else dict(example)
+    for size in wanted if may_grow else (1,):
+        inputs = rows_of(example, size) if may_grow else dict(example)
         request = InferRequest(model.view, inputs, cancellation=Trial())
         try:
             seconds = await _seconds(executor, request)
         except Exception as error:
             if not points:
                 return Curve((), sizes, f"its example does not run: {error}")
-            return Curve(points, sizes, f"{rows} rows fail: {error}")
-        points.append((rows, seconds))
+            return Curve(points, sizes, f"{size} rows fail: {error}")
+        points.append((size, seconds))
         if seconds > _LONGEST_RUN_S:
-            return Curve(points, sizes, f"{rows} rows run {seconds:.1f} s")
-        if not sizes and len(points) > 2 and points[-1][1] / rows > _WORTH * points[-2][1] / points[-2][0]:
-            return Curve(points[:-1], sizes, f"a row gets no cheaper beyond {points[-2][0]}")
+            return Curve(points, sizes, f"{size} rows run {seconds:.1f} s")
+        best, least = min(
+            ((each, took / each) for each, took in points[:-2]), key=lambda each: each[1], default=(0, 0.0)
+        )
+        if not (rows or sizes) and best and all(took / each > _WORTH * least for each, took in points[-2:]):
+            return Curve(points[:-2], sizes, f"a row gets no cheaper beyond {best}")
     return Curve(points, sizes, "" if may_grow else "its requests share no runs")
 
 

@@ -56,15 +56,15 @@ class BatchTimes:
     def observe(self, rows: int, seconds: float) -> None:
         """A batch of so many rows has run."""
         rows = self.padded(min(max(rows, 1), self.max_rows))
-        if self._table:
-            expected = self._table[rows]
-            self._pace_of.append(seconds / expected)
-            self._ratios.append(seconds / (expected * self._pace))
-            self._pace = median(self._pace_of)
         near = self._near.get(self._bucket(rows))
         if near is None:
             near = self._near[self._bucket(rows)] = deque(maxlen=SHAPE_RUNS)
             self._seen = 0
+        else:  # what was only guessed of this size says nothing of the machine
+            expected = self._table[rows]
+            self._pace_of.append(seconds / expected)
+            self._ratios.append(seconds / (expected * self._pace))
+            self._pace = median(self._pace_of)
         near.append((rows, seconds / self._pace))
         self._seen += 1
         if self._seen < SHAPE_RUNS or self._seen % 8 == 0:

@@ -76,7 +76,9 @@ class GoalQueue(RequestQueue):
         if not self.queued and not self._finished:
             return None
         now = self._clock()
-        worker = self._quickest(idle)
+        worker = self._quickest(idle, now)
+        if worker is None:
+            return None
         self.goal.full(worker.device, now)
         best: deque[PendingRequest] | None = None
         for key, group in list(self._groups.items()):
@@ -134,20 +136,37 @@ class GoalQueue(RequestQueue):
         idle = list(self._devices)
         for _, device in ends:
             idle.remove(device)
-        late = goal.lateness_s(self._rows, pending.admission.rows, due, [*ends, *((now, each) for each in idle)], now)
+        ends += [(now, device) for device in idle]
+        late = goal.lateness_s(self._rows_before(pending, due), pending.admission.rows, due, ends, now)
         if late > 0:
             raise self._shed(pending, due, late)
+
+    def _rows_before(self, pending: PendingRequest, due: float) -> int:
+        """Rows of those that go before a request that comes now: mostly of all."""
+        if pending.request.deadline is None and not self._has_levels:
+            return self._rows
+        own = (2 * self._policy.level_of(pending.request) if self._has_levels else 0, due)
+        return sum(count_rows(each for each in group if _order(each) <= own) for group in self._groups.values())
 
     def _shed(self, pending: PendingRequest, due: float, late_s: float) -> WouldBeLate:
         self.goal.counts.shed[DEADLINE if due == pending.request.deadline else GOAL] += 1
         return WouldBeLate(self._name, late_s)
 
-    def _quickest(self, idle: Sequence[Worker]) -> Worker:
-        """Of the idle workers the scheduler's choice, the last, unless its device is slower than another's."""
-        if len(self.goal.times) == 1:
+    def _quickest(self, idle: Sequence[Worker], now: float) -> Worker | None:
+        """Of the idle workers the scheduler's choice, the last, unless its device is slower than another's. None: a
+        device that is busy now would be done sooner, and this one too late.
+        """
+        times = self.goal.times
+        if len(times) == 1:
             return idle[-1]
         rows = max(1, self._rows)
-        return min(reversed(idle), key=lambda worker: self.goal.times[worker.device].seconds(rows))
+        found = min(reversed(idle), key=lambda worker: times[worker.device].seconds(rows))
+        alone = times[found.device].seconds(1)
+        sooner = any(
+            max(now, run.began + run.expected_s) + times[run.worker.device].seconds(rows) < now + alone
+            for run in self._runs.values()
+        )
+        return None if sooner and alone > self.goal.budget_s else found
 
     def _wait_for(self, group: deque[PendingRequest], worker: Worker, now: float) -> float:
         first = group[0]

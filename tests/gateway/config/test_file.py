@@ -237,6 +237,7 @@ def test_defaults(folder: Path) -> None:
                 "max_memory_bytes": None,
                 "max_batch_size": 0,
                 "max_queue_delay_us": 0,
+                "target_p99_ms": None,
                 "preferred_batch_sizes": [],
                 "send_on_mismatch": False,
                 "batching": True,
