@@ -6,7 +6,9 @@ is searched by halving, to 4 %. Three shapes of load have the same mean: steady 
 second has 2.5 times the mean), ramps (0.2 to 1.8 times the mean and back in --ramp seconds).
 
 First under virtual time: the scheduler's own queue, with the times that the model's batches were measured to take. Then
-the real server, over HTTP on this machine, whose latencies count from when a request was due. `bound` is what no
+the real server, over HTTP on this machine, whose latencies count from when a request was due. Its model is a stand-in
+that sleeps for those times, as a device beside the processor is waited for: so that a busy machine slows the gateway
+alone. With --compute it is the network itself, on the core of the server. `bound` is what no
 policy passes on a steady load: half the goal for the batch before one's own, and half for one's own, each as large as
 it may be.
 
@@ -153,9 +155,34 @@ def bound(curve: Curve, target_s: float) -> float:
 # -------------------------------------------------------------------------------------------------------------- server
 
 
-def configuration(folder: Path, padded: bool, policy: Policy | None, target_ms: float) -> Path:
-    entry: dict[str, object] = {"backend": "onnx", "path": str(folder / "mlp"), "max_batch_size": MAX_ROWS}
-    entry |= {"device": "cpu", "max_queue_size": QUEUE}
+STAND_IN = """
+import time
+
+class StandIn:
+    def __init__(self, context):
+        self.seconds = context.parameters["seconds"]
+
+    def infer(self, inputs, request):
+        x = inputs["x"]
+        time.sleep(self.seconds[len(x)])
+        return {"y": x}
+"""
+"""Its parameter has the seconds of each number of rows."""
+
+
+def configuration(
+    folder: Path, padded: bool, policy: Policy | None, target_ms: float, stand_in: Curve | None = None
+) -> Path:
+    entry: dict[str, object] = {"backend": "onnx", "path": str(folder / "mlp"), "device": "cpu"}
+    if stand_in is not None:
+        (folder / "stand_in.py").write_text(STAND_IN)
+        times = stand_in.times(MAX_ROWS)
+        tensor = {"datatype": "FP32", "shape": [-1, WIDTHS[0]]}
+        entry = {"backend": "python", "path": str(folder / "stand_in.py:StandIn")}
+        entry |= {"inputs": [{"name": "x"} | tensor], "outputs": [{"name": "y"} | tensor]}
+        entry |= {"parameters": {"seconds": [times.seconds(rows) for rows in range(MAX_ROWS + 1)]}}
+        entry |= {"warmup": [{"batch_size": rows, "count": 3} for rows in (PADDED if padded else SIZES)]}
+    entry |= {"max_batch_size": MAX_ROWS, "max_queue_size": QUEUE}
     if padded:
         entry["pad_batches_to"] = [*PADDED]
     if policy is not None:
@@ -238,6 +265,8 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=["steady", "bursts", "ramps"])
     parser.add_argument("--cases", nargs="+", choices=("plain", "padded"), default=["plain", "padded"])
     parser.add_argument("--delays-us", nargs="+", type=int, default=[0, 5000, 20_000])
+    parser.add_argument("--compute", action="store_true", help="the server computes the network itself")
+    parser.add_argument("--curve", help="ROWS:MS,… in place of measuring, for runs on one machine to be compared")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     options = parser.parse_args()
@@ -250,8 +279,7 @@ def main() -> None:
         mlp(folder / "mlp" / "1" / "model.onnx", WIDTHS)
         for case in options.cases:
             padded = case == "padded"
-            with pinned(options.server_core):
-                curve = asyncio.run(curve_of(configuration(folder, padded, None, options.target_ms), padded))
+            curve = read_curve(options.curve, padded) if options.curve else measured(folder, padded, options)
             points = ", ".join(f"{rows}: {seconds * 1e3:.2f}" for rows, seconds in curve.points)
             print(f"\n{case}: ms by rows {points}; bound {bound(curve, target_s):.0f}/s")
             start = bound(curve, target_s) / 4
@@ -260,7 +288,18 @@ def main() -> None:
                 print(table(heads, [*compared(simulated(curve, padded, target_s), policies, options, start)]))
             if options.only != "simulation":
                 print("server, requests/s:")
-                print(table(heads, [*served(folder, padded, policies, options, start)]))
+                stand_in = None if options.compute else curve
+                print(table(heads, [*served(folder, padded, policies, options, start, stand_in)]))
+
+
+def read_curve(text: str, padded: bool) -> Curve:
+    points = [part.split(":") for part in text.split(",")]
+    return Curve([(int(rows), float(ms) / 1e3) for rows, ms in points], PADDED if padded else ())
+
+
+def measured(folder: Path, padded: bool, options: argparse.Namespace) -> Curve:
+    with pinned(options.server_core):
+        return asyncio.run(curve_of(configuration(folder, padded, None, options.target_ms), padded))
 
 
 async def curve_of(file: Path, padded: bool) -> Curve:
@@ -270,13 +309,18 @@ async def curve_of(file: Path, padded: bool) -> Curve:
 
 
 def served(
-    folder: Path, padded: bool, policies: Sequence[Policy], options: argparse.Namespace, start: float
+    folder: Path,
+    padded: bool,
+    policies: Sequence[Policy],
+    options: argparse.Namespace,
+    start: float,
+    stand_in: Curve | None,
 ) -> Iterator[list[str]]:
     """Each policy's server is started for each of its loads anew: what one has learned of another load counts not."""
     message = request_file(folder)
 
     def attempt(policy: Policy, due: Sequence[float]) -> Trial:
-        file = configuration(folder, padded, policy, options.target_ms)
+        file = configuration(folder, padded, policy, options.target_ms, stand_in)
         command = [sys.executable, "-m", "tensorgate", "serve", str(file)]
         with running(policy.name, command, PORT, options.server_core):
             return pressed(message, due, options.target_ms / 1e3, options.load_core)

@@ -24,6 +24,7 @@ PACE_RUNS: Final = 9
 SPREAD_RUNS: Final = 128
 _SPREAD_SHARE: Final = 0.95
 _STEPS_PER_OCTAVE: Final = 4
+_LEAST_S: Final = 1e-9
 _EQUAL: Final = 0.98
 """Sizes whose cost of a row is this near the best are as good; the largest of them is taken."""
 
@@ -55,7 +56,7 @@ class BatchTimes:
 
     def observe(self, rows: int, seconds: float) -> None:
         """A batch of so many rows has run."""
-        rows = self.padded(min(max(rows, 1), self.max_rows))
+        rows, seconds = self.padded(min(max(rows, 1), self.max_rows)), max(seconds, _LEAST_S)
         near = self._near.get(self._bucket(rows))
         if near is None:
             near = self._near[self._bucket(rows)] = deque(maxlen=SHAPE_RUNS)
@@ -135,7 +136,7 @@ class BatchTimes:
             else:
                 (left, low), (right, high) = points[at], points[at + 1]
                 seconds = low + (high - low) * (size - left) / (right - left)
-            table.append(max(seconds, table[-1], 1e-9))
+            table.append(max(seconds, table[-1], _LEAST_S))
         self._table = table
         best, most, self._best_up_to = 1, 0.0, [0]
         for rows in range(1, self.max_rows + 1):

@@ -6,7 +6,7 @@ for his own. So a batch is as large as the goal leaves room for, *itself and the
 arrivals of that time make it. Larger batches cost less a row, until then.
 
 An idle device waits for company while the next request is expected sooner than the device time that sharing a run with
-it saves, and never so long that the oldest one misses the goal.
+it saves, and for a part of the goal at most.
 
 What cannot be answered in time is refused the moment it comes: at that moment its place in the queue, the batches
 ahead of it and their times are known. Whoever is late in the queue, because the device was slower than expected, is
@@ -32,6 +32,8 @@ _LATE_STEP: Final = 0.02
 _HELD_STEP: Final = 0.00005
 """A batch in 400 may be late: a rule that allows for one request in a hundred has no room left for a bad minute."""
 _LEAST_SHARE: Final = 0.5
+_WAIT_SHARE: Final = 0.25
+"""Of the goal, the most that an idle device waits: the rest is there when a burst comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class LatencyGoal:
         saved = times.seconds(rows) + times.seconds(1) - together
         if saved * rate <= 1:
             return 0.0
-        latest = min(due - times.likely(full), submitted + self.budget_s / 2)
+        latest = min(due - times.likely(full), submitted + _WAIT_SHARE * self.budget_s)
         wait = min(latest - now, (full - rows) / rate)
         self.chosen_wait_s = max(0.0, wait)
         return self.chosen_wait_s

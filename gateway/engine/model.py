@@ -314,7 +314,10 @@ class Model:
                 if queue is not None:
                     await self._run_sizes(executor, device, in_thread, queue.learn)
             for sample in self._samples:
-                await self._run_sample(executor, sample, in_thread)
+                each = self._sample_request(sample)
+                took = await self._run_request(executor, each, in_thread)
+                if queue is not None:
+                    queue.learn(device, common_rows(each.request.inputs) or 1, min(took))
             for each in beside:
                 await self._run_request(executor, each, in_thread)
         self._samples = ()
@@ -372,19 +375,19 @@ class Model:
             if spent > MEASURING_SECONDS:
                 return
 
-    async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
+    def _sample_request(self, sample: Sample) -> WarmupRequest:
         sequence_inputs = (
             rows_of(self._sequence_inputs, common_rows(sample.inputs) or 1)
             if self.view.max_batch_size
             else self._sequence_inputs
         )
         request = InferRequest(self.view, {**sample.inputs, **sequence_inputs})
-        await self._run_request(executor, WarmupRequest(sample.name, request, sample.count), in_thread)
+        return WarmupRequest(sample.name, request, sample.count)
 
-    async def _run_request(self, executor: Executor, each: WarmupRequest, in_thread: InThread) -> None:
+    async def _run_request(self, executor: Executor, each: WarmupRequest, in_thread: InThread) -> list[float]:
         try:
             self._admission_check.admit(each.request)
-            await run_sample(executor, each.request, each.count, in_thread)
+            return await run_sample(executor, each.request, each.count, in_thread)
         except Exception as error:
             raise ValueError(f"{each.name}: {text_of(error) or type(error).__name__}") from error
 
