@@ -784,6 +784,29 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "8:64: models.digits.priorities.queue_policies.03: no priority; there are 3, from 1 on",
         ],
     ),
+    "a goal and what it chooses itself": (
+        HEAD + "    max_batch_size: 4\n    max_queue_delay_us: 500\n    target_p99_ms: 20\n",
+        [
+            "7:20: models.digits.target_p99_ms: target_p99_ms chooses itself how long a batch waits; leave out "
+            "max_queue_delay_us, or have the delay and no target",
+        ],
+    ),
+    "a goal and what does not go with it": (
+        HEAD
+        + "    max_batch_size: 4\n    target_p99_ms: 20\n    preferred_batch_sizes: [2]\n    send_on_mismatch: true\n"
+        "    sequences: {}\n",
+        [
+            "7:28: models.digits.preferred_batch_sizes: target_p99_ms chooses batches itself; leave out "
+            "preferred_batch_sizes, or the target",
+            "8:23: models.digits.send_on_mismatch: target_p99_ms chooses batches itself; leave out send_on_mismatch, or "
+            "the target",
+            "9:16: models.digits.sequences: target_p99_ms chooses batches itself; leave out sequences, or the target",
+        ],
+    ),
+    "a goal below zero": (
+        HEAD + "    target_p99_ms: 0\n",
+        ["5:20: models.digits.target_p99_ms: found 0, expected more than 0"],
+    ),
     "sequences": (
         HEAD + "    inputs: [{name: x, datatype: FP32}]\n    priorities: {levels: 2, default: 1}\n"
         "    sequences: {controls: [{input: s, kind: begin}, {input: e, kind: end, datatype: BYTES},\n"
@@ -1284,6 +1307,8 @@ ONLY_CODE_KNOWS = {
     "uploads, on the ports that there are where none are named",
     "sequences beside what is declared",
     "sequences with priorities",
+    "a goal and what it chooses itself",
+    "a goal and what does not go with it",
     "a control twice",
 }
 NOT_DATA = {case for case in BROKEN if "not YAML" in BROKEN[case][1][0]} | {
