@@ -792,9 +792,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         ],
     ),
     "a goal and what does not go with it": (
-        HEAD
-        + "    max_batch_size: 4\n    target_p99_ms: 20\n    preferred_batch_sizes: [2]\n    send_on_mismatch: true\n"
-        "    sequences: {}\n",
+        HEAD + "    max_batch_size: 4\n    target_p99_ms: 20\n    preferred_batch_sizes: [2]\n"
+        "    send_on_mismatch: true\n    sequences: {}\n",
         [
             "7:28: models.digits.preferred_batch_sizes: target_p99_ms chooses batches itself; leave out "
             "preferred_batch_sizes, or the target",
