@@ -297,8 +297,9 @@ def main() -> None:
 
 
 def read_curve(text: str, padded: bool) -> Curve:
-    points = [part.split(":") for part in text.split(",")]
-    return Curve([(int(rows), float(ms) / 1e3) for rows, ms in points], PADDED if padded else ())
+    """Of it the sizes that batches are padded to, where they are."""
+    points = [(int(rows), float(ms) / 1e3) for rows, ms in (part.split(":") for part in text.split(","))]
+    return Curve([each for each in points if not padded or each[0] in PADDED], PADDED if padded else ())
 
 
 def measured(folder: Path, padded: bool, options: argparse.Namespace) -> Curve:

@@ -797,8 +797,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         [
             "7:28: models.digits.preferred_batch_sizes: target_p99_ms chooses batches itself; leave out "
             "preferred_batch_sizes, or the target",
-            "8:23: models.digits.send_on_mismatch: target_p99_ms chooses batches itself; leave out send_on_mismatch, or "
-            "the target",
+            "8:23: models.digits.send_on_mismatch: target_p99_ms chooses batches itself; leave out send_on_mismatch, "
+            "or the target",
             "9:16: models.digits.sequences: target_p99_ms chooses batches itself; leave out sequences, or the target",
         ],
     ),
