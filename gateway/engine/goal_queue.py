@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tensorgate.gateway.contract.errors import WouldBeLate
+from tensorgate.gateway.contract.errors import GatewayError, WouldBeLate
 from tensorgate.gateway.engine.latency_goal import Clock, GoalPolicy, LatencyGoal
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy, RequestQueue, batch_key, count_rows
@@ -35,8 +35,9 @@ class _Run:
 
 
 class GoalQueue(RequestQueue):
-    """Requests of a model with a goal. `devices` are those of its workers, one each; `call_soon` that of the loop, by
-    which the queue learns when the answers of a batch have been handed out; None: at once.
+    """Requests of a model with a goal. `devices` are those of its workers, one for each batch that may run beside
+    others without taking turns; `call_soon` is that of the loop, by which the queue learns when the answers of a batch
+    have been handed out; None: at once.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class GoalQueue(RequestQueue):
             if not group:
                 self._groups.pop(key, None)
                 continue
-            wait = self._wait_s(group, now) if self._closing else self._wait_for(group, worker, now)
+            wait = 0.0 if self._closing else self._wait_for(group, worker, now)
             if wait > 0:
                 self.next_wakeup_s = wait if self.next_wakeup_s is None else min(self.next_wakeup_s, wait)
             elif best is None or _order(group[0]) < _order(best[0]):
@@ -105,7 +106,7 @@ class GoalQueue(RequestQueue):
         if run is None:
             return
         now = self._clock()
-        if not batch.alone:  # one that failed and ran again, one by one, says nothing of batches
+        if not _has_failed(batch):
             took = now - (batch.started or run.began)
             self.goal.ran(run.worker.device, batch.rows, took, run.expected_s, run.waited_s)
         if self._call_soon is None:
@@ -154,11 +155,13 @@ class GoalQueue(RequestQueue):
 
     def _quickest(self, idle: Sequence[Worker], now: float) -> Worker | None:
         """Of the idle workers the scheduler's choice, the last, unless its device is slower than another's. None: a
-        device that is busy now would be done sooner, and this one too late.
+        device that is busy now would be done sooner, and this one too late; or a batch would take turns with another,
+        and nobody could say how long it takes.
         """
         times = self.goal.times
-        if len(times) == 1:
-            return idle[-1]
+        idle = [worker for worker in idle if not worker.contention]
+        if not idle or len(times) == 1:
+            return idle[-1] if idle else None
         rows = max(1, self._rows)
         found = min(reversed(idle), key=lambda worker: times[worker.device].seconds(rows))
         alone = times[found.device].seconds(1)
@@ -199,6 +202,12 @@ class GoalQueue(RequestQueue):
 
     def _room(self, group: deque[PendingRequest]) -> int:
         return self._size or 1
+
+
+def _has_failed(batch: Batch) -> bool:
+    """Whether its time says nothing of batches that do not fail."""
+    outcomes = batch.outcomes
+    return bool(batch.alone) or (type(outcomes) is list and bool(outcomes) and isinstance(outcomes[0], GatewayError))
 
 
 def _order(pending: PendingRequest) -> tuple[int, float]:

@@ -94,8 +94,10 @@ class Scheduler:
         if sequences is not None:
             self._queue = Sequences(name, policy, sequences, self._workers, lambda: self._schedule(0.0))
         elif policy.goal is not None:
-            devices = [worker.device for worker in self._workers]
-            self._queue = self.goal_queue = GoalQueue(name, policy, policy.goal, devices, budget, self._loop.call_soon)
+            side_by_side = {worker.device_lock_key: worker.device for worker in self._workers}
+            self._queue = self.goal_queue = GoalQueue(
+                name, policy, policy.goal, [*side_by_side.values()], budget, self._loop.call_soon
+            )
         else:
             self._queue = RequestQueue(name, policy, budget)
         self._on_leave, self._on_failure = self._note_left, metrics.failed

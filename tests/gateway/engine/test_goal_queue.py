@@ -47,15 +47,15 @@ def executor() -> Held:
     return Held()
 
 
-def scheduler_of(executor: Held) -> Scheduler:
+def scheduler_of(*executors: Held) -> Scheduler:
     policy = QueuePolicy(4, goal=GoalPolicy(0.020))
     made = Scheduler(
         "m",
-        [executor],
+        executors,
         policy,
         lambda request: Admission(1, KEY),
         SchedulerMetrics(lambda stage, seconds: None, lambda rows: None),
-        devices=["cpu"],
+        devices=["cpu"] * len(executors),
     )
     assert made.goal_queue is not None
     for rows, seconds in ((1, 0.008), (4, 0.009)):
@@ -111,4 +111,24 @@ async def test_a_deadline_that_passes_while_it_waits_is_refused_before_it_runs(
     assert executor.batches == [1]
     assert scheduler.goal_queue is not None
     assert scheduler.goal_queue.goal.status().shed == {"goal": 0, "deadline": 1}
+    await scheduler.close()
+
+
+async def test_a_worker_whose_batch_would_take_turns_waits(make_model: Any, clock: Any) -> None:
+    """Nobody could say how long it would run."""
+    view = make_model("m", {"x": ("FP64", None)}, {"y": ("FP64", None)})
+    executors = [Held(), Held()]
+    for executor in executors:
+        executor.device_lock_key = "one device"
+    scheduler = scheduler_of(*executors)
+    taken = []
+    for _ in range(2):
+        taken.append(scheduler.submit(InferRequest(view, {"x": np.zeros(1)})))
+        await clock.advance(0.001)
+    assert sorted(executor.batches for executor in executors) == [[], [1]]
+    for executor in executors:
+        executor.gate.set()
+    for answers in taken:
+        await anext(answers)
+    assert sum(len(executor.batches) for executor in executors) == 2
     await scheduler.close()
