@@ -213,7 +213,7 @@ def _shared_memory(config: Config) -> SharedMemory:
     )
 
 
-class LoadedModels(NamedTuple):
+class LoadedConfig(NamedTuple):
     """Models that nobody outside can ask, and what finds them in calls. `failed`: (name, why) of those that could not
     be loaded.
     """
@@ -663,7 +663,7 @@ def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | Non
 
 
 @contextlib.asynccontextmanager
-async def loaded_models(config: Config, kinds: Registries) -> AsyncIterator[LoadedModels]:
+async def loaded_models(config: Config, kinds: Registries) -> AsyncIterator[LoadedConfig]:
     """Load every model, without ports, and give them back at the end."""
     kinds = config.extended(kinds)
     reports: list[LoadReport] = []
@@ -680,7 +680,7 @@ async def loaded_models(config: Config, kinds: Registries) -> AsyncIterator[Load
     await repository.load_all(reports.append)
     failed = [(report.name, f"{report}: {report.error}") for report in reports if report.error]
     try:
-        yield LoadedModels(router, dialects, list(repository.serving()), failed)
+        yield LoadedConfig(router, dialects, list(repository.serving()), failed)
     finally:
         await repository.close()
 
