@@ -61,7 +61,7 @@ NOISE = 0.05
 EPILOG = """
 examples:
   python -m benchmarks.latency_goal                             # both, about half an hour
-  python -m benchmarks.latency_goal --only simulation --seconds 20
+  python -m benchmarks.latency_goal --only simulation --seconds 20 --sizes 8 32 128
   python -m benchmarks.latency_goal --only server --shapes steady --cases padded --server-core 0 --load-core 1
 """
 
@@ -72,6 +72,7 @@ class Policy:
 
     name: str
     delay_us: int | None
+    max_rows: int = MAX_ROWS
 
     @property
     def is_goal(self) -> bool:
@@ -137,7 +138,7 @@ def simulated(curve: Curve, padded: bool, target_s: float) -> Try:
         noise = random.Random(2)
         sizes = PADDED if padded else ()
         goal = GoalPolicy(target_s, sizes) if policy.is_goal else None
-        queue = QueuePolicy(MAX_ROWS, policy.delay_us or 0, LevelPolicy(QUEUE), goal=goal)
+        queue = QueuePolicy(policy.max_rows, policy.delay_us or 0, LevelPolicy(QUEUE), goal=goal)
         simulation = Simulation(queue, lambda device, rows: times.seconds(rows) * noise.lognormvariate(0.0, NOISE))
         simulation.learn(curve.points)
         outcome = simulation.run(map(Arrival, due))
@@ -189,6 +190,7 @@ def configuration(
     if padded:
         entry["pad_batches_to"] = [*PADDED]
     if policy is not None:
+        entry["max_batch_size"] = policy.max_rows
         entry |= {"target_p99_ms": target_ms} if policy.is_goal else {"max_queue_delay_us": policy.delay_us}
     document = {"listen": {"http": [{"bind": f"{HOST}:{PORT}"}]}, "cpu": {"threads": 1}, "models": {"mlp": entry}}
     file = folder / "gateway.yaml"
@@ -271,10 +273,14 @@ def main() -> None:
     parser.add_argument("--delays-us", nargs="+", type=int, default=[0, 5000, 20_000])
     parser.add_argument("--compute", action="store_true", help="the server computes the network itself")
     parser.add_argument("--curve", help="ROWS:MS,… in place of measuring, for runs on one machine to be compared")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[MAX_ROWS], help="max_batch_size with a fixed delay")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     options = parser.parse_args()
-    policies = [*(Policy(f"{delay} us", delay) for delay in options.delays_us), Policy("goal", None)]
+    policies = [
+        *(Policy(f"{rows} in {delay} us", delay, rows) for rows in options.sizes for delay in options.delays_us),
+        Policy("goal", None),
+    ]
     heads = ["load", *(each.name for each in policies), "goal/best", "goal at its rate", "in time at 1.5x: best / goal"]
     target_s = options.target_ms / 1e3
     with tempfile.TemporaryDirectory() as made:
