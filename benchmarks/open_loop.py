@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +31,34 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`message`: a file with the whole HTTP request, or with the message of a call to the gRPC `method`."""
+    """`message`: a file with the whole HTTP request, or with the message of a call to the gRPC `method`.
+
+    `due_s` are the times at which HTTP requests are due, in place of a fixed rate: in seconds since the beginning.
+    """
 
     port: int
     message: str
     per_second: float
     seconds: float
     method: str = ""
+    due_s: Sequence[float] = ()
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`answers` counts statuses."""
+    """`answers` counts statuses; `served_ms` are the latencies, over HTTP, of what was answered with 200."""
 
     latencies_ms: list[float]
     answers: Counter[str]
+    served_ms: list[float] = field(default_factory=list)
+
+    def answered(self, line: Line, now: float) -> None:
+        """A request has been answered over HTTP."""
+        latency_ms = (now - line.due) * 1e3
+        self.latencies_ms.append(latency_ms)
+        self.answers[line.status] += 1
+        if line.status == "200":
+            self.served_ms.append(latency_ms)
 
 
 class Line:
@@ -91,41 +105,84 @@ class Line:
         return not self._missing
 
 
+class Lines:
+    """Connections, and what has come on them. epoll knows any number of them, where select stops at a thousand."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._poll = select.epoll()
+        self._all: dict[int, Line] = {}
+        self.idle: list[Line] = []
+        self.busy: set[Line] = set()
+        for _ in range(8):
+            self.idle.append(self._more())
+
+    def _more(self) -> Line:
+        line = Line(self._port)
+        self._all[line.fileno()] = line
+        self._poll.register(line, select.EPOLLIN)
+        return line
+
+    def ask(self, request: bytes, due: float) -> None:
+        line = self.idle.pop() if self.idle else self._more()
+        line.ask(request, due)
+        self.busy.add(line)
+        if line.unsent:
+            self._poll.modify(line, select.EPOLLIN | select.EPOLLOUT)
+
+    def readable(self, wait_s: float) -> Iterator[Line]:
+        """Those that something has come on, after sending the rest of what is unsent."""
+        for number, event in self._poll.poll(max(0.0, wait_s)):
+            line = self._all[number]
+            if event & select.EPOLLOUT:
+                line.send()
+                if not line.unsent:
+                    self._poll.modify(line, select.EPOLLIN)
+            if event & ~select.EPOLLOUT:
+                yield line
+
+    def done(self, line: Line) -> None:
+        self.busy.discard(line)
+        self.idle.append(line)
+
+    def close(self, line: Line) -> None:
+        self.busy.discard(line)
+        if line in self.idle:
+            self.idle.remove(line)
+        del self._all[line.fileno()]
+        line.socket.close()
+
+    def close_all(self) -> None:
+        for line in [*self._all.values()]:
+            self.close(line)
+        self._poll.close()
+
+
 def press_http(plan: Plan, begin: float) -> Outcome:
     """One thread and no framework, so that there is little of ours in the figures."""
     request = Path(plan.message).read_bytes()
     buffer = memoryview(bytearray(READ_BYTES))
-    idle = [Line(plan.port) for _ in range(8)]
-    busy: set[Line] = set()
+    lines = Lines(plan.port)
     outcome = Outcome([], Counter())
-    due = [begin + number / plan.per_second for number in range(int(plan.per_second * plan.seconds))]
+    evenly = [number / plan.per_second for number in range(int(plan.per_second * plan.seconds))]
+    due = [begin + each for each in plan.due_s or evenly]
     due.reverse()
-    while (due or busy) and time.monotonic() < begin + plan.seconds + GIVES_UP_AFTER_S:
+    while (due or lines.busy) and time.monotonic() < begin + plan.seconds + GIVES_UP_AFTER_S:
         if due and time.monotonic() >= due[-1]:
-            line = idle.pop() if idle else Line(plan.port)
-            line.ask(request, due.pop())
-            busy.add(line)
+            lines.ask(request, due.pop())
             continue
-        wait = due[-1] - time.monotonic() if due else 1.0
-        readable, writable, _ = select.select(busy, [line for line in busy if line.unsent], [], max(0.0, wait))
-        for line in writable:
-            line.send()
-        for line in readable:
+        for line in lines.readable(due[-1] - time.monotonic() if due else 1.0):
             try:
                 whole = line.read(buffer)
             except ConnectionError:
-                busy.discard(line)
-                line.socket.close()
-                outcome.answers["closed"] += 1
+                outcome.answers["closed"] += line in lines.busy
+                lines.close(line)
                 continue
             if whole:
-                outcome.latencies_ms.append((time.monotonic() - line.due) * 1e3)
-                outcome.answers[line.status] += 1
-                busy.discard(line)
-                idle.append(line)
-    outcome.answers["none"] += len(busy)
-    for line in (*idle, *busy):
-        line.socket.close()
+                outcome.answered(line, time.monotonic())
+                lines.done(line)
+    outcome.answers["none"] += len(lines.busy)
+    lines.close_all()
     return outcome
 
 
@@ -160,7 +217,7 @@ def main() -> None:
     print("ready", flush=True)
     begin = float(sys.stdin.readline())
     outcome = (press_grpc if plan.method else press_http)(plan, begin)
-    print(json.dumps({"latencies_ms": outcome.latencies_ms, "answers": dict(+outcome.answers)}))
+    print(json.dumps(asdict(outcome) | {"answers": dict(+outcome.answers)}))
 
 
 if __name__ == "__main__":

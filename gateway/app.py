@@ -13,12 +13,12 @@ import gc
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tensorgate import __version__
 from tensorgate.adapters import DIALECTS
@@ -233,6 +233,17 @@ def _shared_memory(config: Config) -> SharedMemory:
         open_cuda=cuda_memory.opener() if allowed.cuda else None,
         register_host=registered.registrar() if allowed.system else None,
     )
+
+
+class LoadedConfig(NamedTuple):
+    """Models that nobody outside can ask, and what finds them in calls. `failed`: (name, why) of those that could not
+    be loaded.
+    """
+
+    router: Router
+    dialects: Mapping[str, Dialect]
+    models: Sequence[Model]
+    failed: list[tuple[str, str]]
 
 
 class App:
@@ -693,26 +704,38 @@ def recorder_of(config: Config, slot: int | None = None) -> FlightRecorder | Non
     return FlightRecorder(wanted, files, EventSink(wanted.events, config.server_name) if wanted.events else None, keys)
 
 
+@contextlib.asynccontextmanager
+async def loaded_models(config: Config, kinds: Registries) -> AsyncIterator[LoadedConfig]:
+    """Load every model, without ports, and give them back at the end."""
+    kinds = config.extended(kinds)
+    reports: list[LoadReport] = []
+    on_loop = _waits_for(asyncio.get_running_loop())
+    validate = model_validator(kinds)
+    models = catalog(config, kinds, validate=validate)
+    processes = ModelProcesses(MODEL_PROCESS, __version__)
+    load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget(), processes, config.ops)
+    everything = config.model_copy(update={"residency": Residency()})
+    repository = _repository(
+        everything, kinds, models, validate, load_model, Meters(), ResponseCache(), lambda name: _AS_ALL
+    )
+    options = config.dialects()
+    dialects = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+    default_model = next((dialect.default_model for dialect in dialects.values() if dialect.default_model), None)
+    router = Router(config, repository, default_model, lambda view: alias(dialects.values(), view))
+    await repository.load_all(reports.append)
+    failed = [(report.name, f"{report}: {report.error}") for report in reports if report.error]
+    try:
+        yield LoadedConfig(router, dialects, list(repository.serving()), failed)
+    finally:
+        await repository.close()
+
+
 def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
     """Load every model and give it back; what went wrong, each with the model's name."""
 
-    kinds = config.extended(kinds)
-
     async def load() -> list[tuple[str, str]]:
-        reports: list[LoadReport] = []
-        on_loop = _waits_for(asyncio.get_running_loop())
-        validate = model_validator(kinds)
-        models = catalog(config, kinds, validate=validate)
-        processes = ModelProcesses(MODEL_PROCESS, __version__)
-        load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget(), processes, config.ops)
-        everything = config.model_copy(update={"residency": Residency()})
-        repository = _repository(
-            everything, kinds, models, validate, load_model, Meters(), ResponseCache(), lambda name: _AS_ALL
-        )
-        router = Router(config, repository)
-        await repository.load_all(reports.append)
-        await repository.close()
-        return [(report.name, f"{report}: {report.error}") for report in reports if report.error]
+        async with loaded_models(config, kinds) as loaded:
+            return loaded.failed
 
     return asyncio.run(load())
 

@@ -227,7 +227,8 @@ class LocalEngine:
         meters = self._repository.deps.meters
         batches = meters.batches(model.name, model.version)
         streams = meters.streams(model.name, model.version) if model.view.decoupled else NOTHING
-        return ModelActivity(*now, model.computation.traffic()._asdict(), batches, streams, model.queued_tokens)
+        traffic = model.computation.traffic()._asdict()
+        return ModelActivity(*now, traffic, batches, streams, model.queued_tokens, model.goal)
 
     def _gathered_statistics(
         self, question: ModelStatistics

@@ -70,6 +70,7 @@ def offer_of(model: Model, stored: StoredModel, kind: BackendKind) -> ReplicaOff
         and set(model.devices) == {"cpu"}
         and not (model.is_cached or view.decoupled or view.sees_requests or view.forwarder or computation.signatures)
         and not (config.preprocess or config.postprocess or config.sequences or config.max_queue_delay_us)
+        and config.target_p99_ms is None
         and config.process == "engine"
         and model.example_seconds < INLINE_BELOW_SECONDS
     ):

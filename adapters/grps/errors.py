@@ -126,6 +126,7 @@ TABLE: Final = table(
         (503, Code.OK): {
             kind.QueueFull: "Model {0.model} is busy{0.whose}.",
             kind.QueueTimeout: "Model {0.model} is busy, the wait timed out.",
+            kind.WouldBeLate: "Model {0.model} is busy, the answer would be {0.wait_s:.3f} s late.",
             kind.ModelUnavailable: "Model {0.model} is unavailable.",
             kind.OutOfMemory: "Model {0.model} is out of memory.",
             kind.DeviceLost: "Model {0.model} has lost its device, the server restarts.",

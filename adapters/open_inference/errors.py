@@ -217,6 +217,7 @@ ANSWERS: Final = table(
             errors.RegionLimit: "no more than {0.limit} shared memory regions can be registered",
             errors.QueueFull: "Exceeds maximum queue size{0.whose}",
             errors.QueueTimeout: "Request timeout expired",
+            errors.WouldBeLate: "model '{0.model}' is overloaded: the answer would be {0.wait_s:.3f} s late",
             errors.ModelUnavailable: "model '{0.model}' has stopped accepting requests",
             errors.DeviceLost: "model '{0.model}' has lost its device, the server restarts",
             errors.Unavailable: OWN_TEXT,
@@ -271,6 +272,7 @@ _HEADERS: Final[Mapping[type[GatewayError], Mapping[str, str]]] = {
         (
             errors.QueueFull,
             errors.QueueTimeout,
+            errors.WouldBeLate,
             errors.ModelUnavailable,
             errors.OutOfMemory,
             errors.DeviceLost,

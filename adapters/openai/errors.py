@@ -114,6 +114,7 @@ TABLE: Final = table(
         (503, Code.UNAVAILABLE): {
             kind.QueueFull: "The model `{0.model}` is overloaded: {0.limit} requests wait already{0.whose}.",
             kind.QueueTimeout: "The model `{0.model}` is overloaded: the request waited too long.",
+            kind.WouldBeLate: "The model `{0.model}` is overloaded: the answer would be {0.wait_s:.3f} s late.",
             kind.ModelUnavailable: "The model `{0.model}` has stopped taking requests.",
             kind.OutOfMemory: "The model `{0.model}` is out of memory.",
             kind.DeviceLost: "The model `{0.model}` has lost its device, the server restarts.",
@@ -135,6 +136,7 @@ _CODES: Final[Mapping[type[GatewayError], str]] = {
     kind.Unsupported: "unsupported",
     kind.QueueFull: "server_overloaded",
     kind.QueueTimeout: "server_overloaded",
+    kind.WouldBeLate: "server_overloaded",
 }
 """OpenAI's `code`, which programs tell errors by."""
 _ANTHROPIC_TYPES: Final = {

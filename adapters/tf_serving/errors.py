@@ -164,6 +164,7 @@ _WORDS: Final[Mapping[Code, Mapping[type[GatewayError], Words]]] = {
             "The batch scheduling queue to which this task was submitted is full; currently {0.limit} requests "
             "wait for model {0.model}{0.whose}"
         ),
+        errors.WouldBeLate: "Model {0.model} is overloaded: the answer would be {0.wait_s:.3f} s late",
         errors.ModelUnavailable: "Model {0.model} is being unloaded",
         errors.DeviceLost: "Model {0.model} has lost its device, the server restarts",
         errors.Unavailable: OWN_TEXT,

@@ -9,5 +9,7 @@ client         models, health, usage: questions to a running gateway
 model_call     call: inputs from arguments and files, answers as tables
 api            sample, models --schema: what a gateway's API documents say of a model
 shadow_report  diff: responses that differed from a shadow's
+tune           tune: how models should batch, from recorded calls
+batch_advice   what fits the arrivals and the times of one model
 ops_help       ops: operators and their keys
 """

@@ -189,6 +189,15 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--repeat", type=_number, default=1, metavar="N", help="play all so many times")
     verb.add_argument("--json", type=Path, metavar="FILE", help="write the report, with all that differ")
 
+    verb = _verb(verbs, "tune", _tune)
+    verb.add_argument("config", type=Path, help="the configuration with the models")
+    traffic_help = "recorded calls (see record in the YAML)"
+    verb.add_argument("--traffic", type=Path, nargs="+", required=True, metavar="FILE", help=traffic_help)
+    target_help = "the goal of the 99th percentile (default: each model's own target_p99_ms, else none)"
+    verb.add_argument("--target-p99-ms", type=float, metavar="MS", help=target_help)
+    verb.add_argument("--model", action="append", default=[], metavar="NAME", help="this model only; may be repeated")
+    verb.add_argument("--json", type=Path, metavar="FILE", help="write all that was found")
+
     _conform_verb(verbs)
 
     verb = _verb(verbs, "health", _health)
@@ -913,6 +922,33 @@ def _replay(options: argparse.Namespace) -> int:
         tuple(headers),
     )
     return replay.replay(options.files, wanted, options.json, _print_line)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    """Say how each model should batch: from recorded calls, and from runs of the models, which are loaded and measured.
+
+    Prints a table, why, and the lines of YAML to paste. With a goal, also what the best fixed delay would do.
+
+    example:
+      tensorgate tune gateway.yaml --traffic calls.jsonl --target-p99-ms 50
+    """
+    from tensorgate.gateway import app
+    from tensorgate.gateway.cli import batch_advice, tune
+    from tensorgate.gateway.config import load_config
+
+    if options.target_p99_ms is not None and options.target_p99_ms <= 0:
+        raise client.ClientError("--target-p99-ms is a time above 0")
+    config = load_config(options.config, app.registries())
+    wanted = tune.TuneOptions(options.target_p99_ms, frozenset(options.model))
+    found = tune.tune(config, options.traffic, wanted, _print_error)
+    for line in batch_advice.report(found):
+        _print_line(line)
+    if options.json is not None:
+        try:
+            options.json.write_text(json.dumps(batch_advice.plain(found), indent=2) + "\n")
+        except OSError as error:
+            raise client.ClientError(str(error)) from None
+    return 0
 
 
 def _conform(options: argparse.Namespace) -> int:

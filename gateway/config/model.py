@@ -244,6 +244,10 @@ class ModelConfig(Options):
     """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""
     max_queue_delay_us: int = Field(default=0, ge=0)
     """How long an idle device waits for a fuller batch, in microseconds."""
+    target_p99_ms: Annotated[float, Field(gt=0, le=600_000)] | None = None
+    """The time, in milliseconds, in which 99 of 100 requests are to be answered. The gateway then chooses itself how
+    long a batch waits and how large it is, refuses at once what would be late, and takes who is due first, in place of
+    max_queue_delay_us, preferred_batch_sizes and send_on_mismatch. null: they count."""
     preferred_batch_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes in which a batch leaves without waiting for more company."""
     send_on_mismatch: bool = False
@@ -311,6 +315,23 @@ class ModelConfig(Options):
         if limit is not None and info.data.get("process") == "engine":
             raise ValueError("the memory of the engine has no limit for each model; add process: own to the model")
         return limit
+
+    @field_validator("target_p99_ms")
+    @classmethod
+    def _chooses_the_delay(cls, target: float | None, info: ValidationInfo) -> float | None:
+        if target is not None and info.data.get("max_queue_delay_us"):
+            raise ValueError(
+                "target_p99_ms chooses itself how long a batch waits; leave out max_queue_delay_us, or have the delay "
+                "and no target"
+            )
+        return target
+
+    @field_validator("preferred_batch_sizes", "send_on_mismatch", "sequences")
+    @classmethod
+    def _leaves_it_to_the_target(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("target_p99_ms") is not None:
+            raise ValueError(f"target_p99_ms chooses batches itself; leave out {info.field_name}, or the target")
+        return value
 
     @field_validator("preferred_batch_sizes")
     @classmethod

@@ -23,6 +23,32 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True)
+class GoalStatus:
+    """How a model's goal is held (`target_p99_ms`), since it was loaded."""
+
+    target_s: float
+    share: float
+    """The part of the goal that queue and run may use now, 0 to 1: the rest is left for what is beside them."""
+    rows: int
+    """The size that a batch has at most now."""
+    wait_s: float
+    """How long the last look at the queue let an idle device wait for company."""
+    held: int
+    """Requests that were answered within the goal; `missed`: later."""
+    missed: int
+    shed: Mapping[str, int]
+    """goal or deadline -> requests that were refused since they would have missed it."""
+    batches: int
+    predicted_s: float
+    """Seconds that batches were expected to run, summed; `actual_s`: that they ran."""
+    actual_s: float
+    waited_s: float
+    """Seconds that the oldest request of each batch had waited, summed."""
+    alone_s: float
+    """How long a request of one row runs on the quickest device; 0: not known. A goal below it cannot be held."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCounts:
     """What one loaded version has done since it was loaded."""
 
@@ -56,6 +82,7 @@ class ModelCounts:
     load_s: float
     devices: tuple[str, ...]
     traffic: Traffic
+    goal: GoalStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

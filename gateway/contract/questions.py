@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tensorgate.gateway.contract.call import Caller
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.contract.metrics import Distribution
+from tensorgate.gateway.contract.metrics import Distribution, GoalStatus
 from tensorgate.gateway.contract.tensor import NOTHING
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ class ModelActivity:
     """Of a decoupled model: first_answer and next_answer, in seconds."""
     queued_tokens: int | None = None
     """Tokens of the requests that wait. None: nobody counts them."""
+    goal: GoalStatus | None = None
+    """How its goal is held; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tensorgate.gateway.contract.errors import (
     text_of,
 )
 from tensorgate.gateway.contract.execution import Computation, Executor
+from tensorgate.gateway.contract.metrics import GoalStatus
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import (
     DEFAULT_SIGNATURE,
@@ -48,7 +49,19 @@ from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.engine.token_budget import TokenBudget
-from tensorgate.gateway.engine.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
+from tensorgate.gateway.engine.warmup import (
+    FULL_RUNS,
+    MEASURING_SECONDS,
+    SIZE_RUNS,
+    InThread,
+    Sample,
+    WarmUp,
+    made_up,
+    ones_of,
+    rows_of,
+    run_sample,
+    sizes_to_measure,
+)
 
 EXAMPLE_RUNS: Final = 5
 
@@ -84,6 +97,7 @@ class ClosedScheduler:
     queued = running = 0
     queued_tokens: int | None = None
     is_quiet = True
+    goal_queue = None
 
     def __init__(self, name: str, error: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         self._name = name
@@ -187,6 +201,8 @@ class Model:
             sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
+        if shares is not None and plan.policy.goal is not None:
+            raise ValueError("target_p99_ms has no place beside shares, by which callers wait")
         schedule = Scheduler if shares is None else partial(FairScheduler, shares)
         self._use(
             schedule(
@@ -246,6 +262,12 @@ class Model:
     def is_quiet(self) -> bool:
         """Whether no request and no sequence is under way."""
         return self._scheduler.is_quiet
+
+    @property
+    def goal(self) -> GoalStatus | None:
+        """How its goal is held; None where it has none."""
+        queue = self._scheduler.goal_queue
+        return None if queue is None else queue.goal.status()
 
     def is_ready(self) -> bool:
         """Whether requests should come now."""
@@ -334,15 +356,20 @@ class Model:
         sample.
         """
         times = []
-        computation = self.computation
+        computation, queue = self.computation, self._scheduler.goal_queue
         devices = computation.devices or (computation.device,) * len(computation.executors)
         for executor, device in zip(computation.executors, devices, strict=True):
             if executor.inline or computation.pure:
                 times += await self._run_example(executor, in_thread)
                 if not self._samples:
                     await self._run_full(executor, device, in_thread)
+                if queue is not None:
+                    await self._run_sizes(executor, device, in_thread, queue.learn)
             for sample in self._samples:
-                await self._run_sample(executor, sample, in_thread)
+                each = self._sample_request(sample)
+                took = await self._run_request(executor, each, in_thread)
+                if queue is not None:
+                    queue.learn(device, common_rows(each.request.inputs) or 1, min(took))
             for each in beside:
                 await self._run_request(executor, each, in_thread)
         self._samples = ()
@@ -381,19 +408,38 @@ class Model:
                     request = InferRequest(self.view, rows_of(example, rows), cancellation=cancellation)
                     await run_sample(executor, request, FULL_RUNS, in_thread)
 
-    async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
+    async def _run_sizes(
+        self, executor: Executor, device: str, in_thread: InThread, learn: Callable[[str, int, float], None]
+    ) -> None:
+        """For a goal: how long batches of several sizes take. See `_run_full` for what has no rows to add."""
+        example = self._example
+        if common_rows(example) != 1 or self._sequence_inputs:
+            return
+        spent = 0.0
+        for rows in sizes_to_measure(self.view.max_batch_size, self._sizes):
+            request = InferRequest(self.view, rows_of(example, rows), cancellation=Trial())
+            try:
+                times = await run_sample(executor, request, SIZE_RUNS, in_thread)
+            except (InvalidArgument, ModelFailed, OutOfMemory):
+                return
+            learn(device, rows, min(times))
+            spent += sum(times)
+            if spent > MEASURING_SECONDS:
+                return
+
+    def _sample_request(self, sample: Sample) -> WarmupRequest:
         sequence_inputs = (
             rows_of(self._sequence_inputs, common_rows(sample.inputs) or 1)
             if self.view.max_batch_size
             else self._sequence_inputs
         )
         request = InferRequest(self.view, {**sample.inputs, **sequence_inputs})
-        await self._run_request(executor, WarmupRequest(sample.name, request, sample.count), in_thread)
+        return WarmupRequest(sample.name, request, sample.count)
 
-    async def _run_request(self, executor: Executor, each: WarmupRequest, in_thread: InThread) -> None:
+    async def _run_request(self, executor: Executor, each: WarmupRequest, in_thread: InThread) -> list[float]:
         try:
             self._admission_check.admit(each.request)
-            await run_sample(executor, each.request, each.count, in_thread)
+            return await run_sample(executor, each.request, each.count, in_thread)
         except Exception as error:
             raise ValueError(f"{each.name}: {text_of(error) or type(error).__name__}") from error
 

@@ -59,6 +59,8 @@ class PendingRequest(AsyncIterator[InferResponse]):
     rank = 0
     share = ""
     """Its caller, where callers have shares of a device."""
+    due = 0.0
+    """When it should have been answered, of a model with a goal."""
     tokens = 0
     """Of its longest text, where the model has a budget of them."""
     _on_answer: Callable[[InferResponse], None] | None = None

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import QueueFull
+from tensorgate.gateway.engine.latency_goal import Clock, GoalPolicy
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.engine.worker import Batch, Worker
@@ -50,6 +51,8 @@ class QueuePolicy:
     A group whose first requests make one of the `preferred_batch_sizes` exactly does not wait for more company, and
     leaves in that size; so does one with as many rows as the largest of them. With `send_on_mismatch`, neither does a
     group after which a request of another key has come. Source: Triton's dynamic batcher.
+
+    With a `goal` none of these three counts: see goal_queue.
     """
 
     max_batch_size: int = 0
@@ -61,6 +64,7 @@ class QueuePolicy:
     preferred_batch_sizes: tuple[int, ...] = ()
     batching: bool = True
     send_on_mismatch: bool = False
+    goal: GoalPolicy | None = None
 
     @property
     def has_timeouts(self) -> bool:
@@ -72,7 +76,8 @@ class QueuePolicy:
         """Whether a full batch may leave the queue before there is room for it: nobody may overtake it, or be refused
         for having waited there.
         """
-        return self.max_batch_size > 1 and self.batching and self.levels == 1 and not self.has_timeouts
+        is_plain = self.levels == 1 and not self.has_timeouts and self.goal is None
+        return self.max_batch_size > 1 and self.batching and is_plain
 
     def level_of(self, request: InferRequest) -> int:
         """The request's level, from 1 on. Source: Triton takes 0, and what is too large, as the default."""
@@ -157,8 +162,11 @@ class RequestQueue:
 
     alive = 0
 
-    def __init__(self, name: str, policy: QueuePolicy, budget: TokenBudget | None = None) -> None:
+    def __init__(
+        self, name: str, policy: QueuePolicy, budget: TokenBudget | None = None, clock: Clock | None = None
+    ) -> None:
         self._name = name
+        self._clock: Clock = clock or time.monotonic
         self._policy = policy
         self._groups: dict[Hashable, Group] = {}
         self._counts: Counter[int] = Counter()
@@ -203,7 +211,7 @@ class RequestQueue:
             return None
         if idle[-1].contention and self._rows < self._full and None not in self._groups and not self._max_tokens:
             return None
-        now = time.monotonic()
+        now = self._clock()
         best: Group | None = None
         for key, group in list(self._groups.items()):
             self._drop_finished(group)
@@ -299,7 +307,7 @@ class RequestQueue:
         if self._policy.send_on_mismatch and self._has_mismatch(group):
             return 0.0
         waited = now - min(pending.submitted for pending in group if not pending.finished)
-        is_enough = _rows(group) >= self._enough or self._has_enough_tokens(group) or self._preferred_rows(group)
+        is_enough = count_rows(group) >= self._enough or self._has_enough_tokens(group) or self._preferred_rows(group)
         return 0.0 if waited >= delay or is_enough else delay - waited
 
     def _has_mismatch(self, group: Group) -> bool:
@@ -323,7 +331,7 @@ class RequestQueue:
     def _is_full(self, group: Group) -> bool:
         if group[0].admission.batch_key is None:
             return True
-        return _rows(group) >= self._full or self._has_enough_tokens(group)
+        return count_rows(group) >= self._full or self._has_enough_tokens(group)
 
     def _has_enough_tokens(self, group: Iterable[PendingRequest]) -> bool:
         """Whether they are as many as run together, or more."""
@@ -377,5 +385,6 @@ def insert_by_rank(group: deque[PendingRequest], pending: PendingRequest) -> Non
     group.insert(place, pending)
 
 
-def _rows(group: Iterable[PendingRequest]) -> int:
+def count_rows(group: Iterable[PendingRequest]) -> int:
+    """Those of requests that have not ended."""
     return sum(pending.admission.rows for pending in group if not pending.finished)

@@ -36,10 +36,12 @@ from tensorgate.gateway.contract.errors import (
     ModelUnavailable,
     QueueFull,
     QueueTimeout,
+    WouldBeLate,
 )
 from tensorgate.gateway.contract.execution import Executor
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.engine.admission import BATCH_COST_SECONDS, Admission, are_quick
+from tensorgate.gateway.engine.goal_queue import GoalQueue
 from tensorgate.gateway.engine.inline_dispatch import InlineCall
 from tensorgate.gateway.engine.pending_request import CompletedResponse, PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy, RequestQueue, SchedulerQueue
@@ -86,10 +88,12 @@ class Scheduler:
         lock_keys = [worker.device_lock_key for worker in self._workers]
         self._has_contention = len(set(lock_keys)) < len(lock_keys)
         self._has_one_choice = len(set(devices)) < 2 and not self._has_contention
+        self.goal_queue: GoalQueue | None = None
+        """What it has learned of batches, where there is a goal."""
         self._queue = self._make_queue(policy, sequences, budget)
         self._on_leave, self._on_failure, self._on_answer = self._note_left, metrics.failed, metrics.answered
         self._has_timeouts = policy.has_timeouts
-        is_free = sequences is None and budget is None
+        is_free = sequences is None and budget is None and policy.goal is None
         """Whether a request may run without having been in the queue."""
         self._has_short_way = is_free and not policy.max_queue_delay_us and _RUNS_INLINE
         self._dispatches_inline = is_free and executors[0].arun_alone is not None and is_taken("inline_dispatch")
@@ -110,9 +114,15 @@ class Scheduler:
     def _make_queue(
         self, policy: QueuePolicy, sequences: SequencePolicy | None, budget: TokenBudget | None
     ) -> SchedulerQueue:
-        if sequences is None:
+        if sequences is not None:
+            return Sequences(self._name, policy, sequences, self._workers, lambda: self._schedule(0.0))
+        if policy.goal is None:
             return RequestQueue(self._name, policy, budget)
-        return Sequences(self._name, policy, sequences, self._workers, lambda: self._schedule(0.0))
+        side_by_side = {worker.device_lock_key: worker.device for worker in self._workers}
+        self.goal_queue = GoalQueue(
+            self._name, policy, policy.goal, [*side_by_side.values()], budget, self._loop.call_soon
+        )
+        return self.goal_queue
 
     @property
     def queued(self) -> int:
@@ -146,7 +156,8 @@ class Scheduler:
     ) -> InferResponse | GatewayError | PendingRequest | InlineCall:
         """Accept a request: it is answered at once, or queued, or, `awaited`, run by whoever waits for the answer.
 
-        Raises QueueFull, DeadlineExceeded, ModelUnavailable, what admission says, or what a sequence may not do.
+        Raises QueueFull, WouldBeLate, DeadlineExceeded, ModelUnavailable, what admission says, or what a sequence may
+        not do.
         """
         admission = self._admit(request)
         if self._closing:
@@ -169,7 +180,7 @@ class Scheduler:
         pending = PendingRequest(request, admission, now, self._on_leave, self._on_failure)
         try:
             self._queue.add(pending)
-        except QueueFull as error:
+        except (QueueFull, WouldBeLate) as error:
             raise self._metrics.refused(error) from None
         if self._has_timeouts or request.deadline is not None:
             self._set_timer(pending)

@@ -21,6 +21,10 @@ from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, TensorSpec
 
 FULL_RUNS: Final = 2
 """Of a full batch: the first makes room, the second is measured to be quick."""
+SIZE_RUNS: Final = 3
+"""Of each size that is measured; the quickest counts."""
+MEASURING_SECONDS: Final = 3.0
+"""Larger sizes than fit into this are learned from traffic."""
 _LENGTHS: Final = (8, 64, 512)
 """Of texts, of images, of a moment of sound."""
 _MAX_ELEMENTS: Final = 1 << 20
@@ -78,6 +82,14 @@ def _open_axes(spec: TensorSpec, batched: bool) -> list[int]:
     shape = spec.shape or ()
     first = 0 if len(shape) == 1 and not batched else 1
     return [axis for axis, size in enumerate(shape) if size < 0 and axis >= first]
+
+
+def sizes_to_measure(max_rows: int, sizes: Sequence[int]) -> list[int]:
+    """The numbers of rows whose times tell those of all others: the powers of two and the largest, or those to which
+    batches are padded.
+    """
+    doubled = [1 << power for power in range(max_rows.bit_length())] or [1]
+    return sorted({*doubled, max(1, max_rows)}) if not sizes else [*sizes]
 
 
 def rows_of(inputs: Mapping[str, Any], rows: int) -> dict[str, Any]:

@@ -125,6 +125,7 @@ def model_counts(model: Model) -> ModelCounts:
         load_s=model.load_seconds,
         devices=model.devices,
         traffic=model.computation.traffic(),
+        goal=model.goal,
     )
 
 

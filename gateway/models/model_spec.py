@@ -13,6 +13,7 @@ from tensorgate.gateway.contract.canonical import VERIFIED
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, Tensors, TensorSpec
 from tensorgate.gateway.contract.text import SECTION, TextOptions
+from tensorgate.gateway.engine.latency_goal import GoalPolicy
 from tensorgate.gateway.engine.model import ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, SequenceState, frozen
@@ -37,6 +38,8 @@ def model_spec(config: ModelConfig, computation: Computation, verified: Verified
         example = read_example(config.example.path, computation.inputs, computation.max_batch_size)
     budget = token_budget(config, computation)
     labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
+    if config.target_p99_ms is not None and computation.executors[0].decoupled:
+        raise ValueError("target_p99_ms: a model with many answers to a request has no time in which it has answered")
     if config.response_cache and (sequences is not None or computation.executors[0].decoupled):
         raise ValueError("response_cache: a model of sequences, or with many answers to a request, gives none again")
     return ModelSpec(
@@ -82,6 +85,7 @@ def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:
         config.preferred_batch_sizes,
         config.batching,
         config.send_on_mismatch,
+        None if config.target_p99_ms is None else GoalPolicy(config.target_p99_ms / 1e3, config.pad_batches_to),
     )
 
 

@@ -32,6 +32,7 @@ from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.exposition import OPENMETRICS, PLAIN, exposition, wants_openmetrics
 from tensorgate.gateway.monitoring.families import AnyFamily, Exemplar, counter, gauge, histogram
 from tensorgate.gateway.monitoring.genai_metrics import genai_families
+from tensorgate.gateway.monitoring.goal_metrics import goal_families
 from tensorgate.gateway.monitoring.recent_errors import RecentErrors
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
@@ -340,6 +341,7 @@ class MetricsCollector:
         if self._genai_names:
             yield from genai_families(statistics.distributions, self._seconds_by_model())
         yield from _model_families(statistics)
+        yield from goal_families(statistics.models)
         yield from _cache_families(statistics)
         yield from _device_families(statistics.models)
         yield from _route_families(statistics.routes)

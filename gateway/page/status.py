@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.canonical import VERIFIED, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, SampleRequest
 from tensorgate.gateway.contract.engine import Engine
 from tensorgate.gateway.contract.errors import ErrorReason
-from tensorgate.gateway.contract.metrics import Distribution, Gpu
+from tensorgate.gateway.contract.metrics import Distribution, GoalStatus, Gpu
 from tensorgate.gateway.contract.questions import IndexEntry, KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.monitoring.call_history import COLUMNS, SPANS, TOTAL, CallHistory, Stream
@@ -343,6 +343,9 @@ def _of_queues(activities: Iterable[ModelActivity], *, each_has_its_own: bool) -
         name = f"{view.name} version {view.version}"
         if not activity.is_ready:
             yield ["bad", f"{name} is not ready: {_unready(view)}"]
+        if activity.goal is not None and activity.goal.alone_s > activity.goal.target_s:
+            took, goal = 1e3 * activity.goal.alone_s, 1e3 * activity.goal.target_s
+            yield ["warn", f"{name} cannot hold its goal of {goal:g} ms: one row alone runs {took:.3g} ms"]
         if not activity.queued or each_has_its_own:
             continue
         most = view.configuration.get("max_queue_size", 0)
@@ -446,10 +449,27 @@ def _load(activity: ModelActivity, tokens: Sequence[int] | None) -> dict[str, An
         found["tokens"] = tokens
     if activity.queued_tokens is not None:
         found["queued_tokens"] = activity.queued_tokens
+    if (goal := activity.goal) is not None:
+        found["goal"] = _goal(goal)
     for name, seconds in activity.streams.items():
         if count := sum(seconds.counts):
             found[name] = seconds.sum / count
     return found
+
+
+def _goal(goal: GoalStatus) -> dict[str, Any]:
+    """How a goal is held: counts since the model was loaded, and means of its batches, in seconds."""
+    batches = max(1, goal.batches)
+    return {
+        "target_s": goal.target_s,
+        "rows": goal.rows,
+        "held": goal.held,
+        "missed": goal.missed,
+        "shed": sum(goal.shed.values()),
+        "waited_s": _short(goal.waited_s / batches),
+        "predicted_s": _short(goal.predicted_s / batches),
+        "actual_s": _short(goal.actual_s / batches),
+    }
 
 
 def _fill(batches: Distribution) -> list[list[float]]:

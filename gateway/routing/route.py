@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from tensorgate.gateway.config import ANY, RouteConfig, RouteTarget, Rule
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
-from tensorgate.gateway.contract.errors import Code, GatewayError, QueueFull
+from tensorgate.gateway.contract.errors import Code, GatewayError, QueueFull, WouldBeLate
 from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING, ParameterValue
 from tensorgate.gateway.routing.shadow import Shadow
@@ -122,7 +122,7 @@ class Route:
         """Whether what failed with this error may be asked of another model."""
         if not self.fallback:
             return False
-        if isinstance(error, QueueFull) or error.code is Code.RESOURCE_EXHAUSTED:
+        if isinstance(error, (QueueFull, WouldBeLate)) or error.code is Code.RESOURCE_EXHAUSTED:
             return self.config.fallback_on_overload
         return error.code is Code.UNAVAILABLE
 

@@ -26,6 +26,7 @@ from tensorgate.gateway.contract.errors import (
     QueueFull,
     QueueTimeout,
     SequenceCancelled,
+    WouldBeLate,
 )
 from tensorgate.gateway.contract.questions import Duration, Statistics
 
@@ -42,6 +43,7 @@ REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
 _REASONS: Final[Mapping[type[GatewayError], str]] = {
     QueueFull: REJECTED,
     QueueTimeout: REJECTED,
+    WouldBeLate: REJECTED,
     DeadlineExceeded: CANCELED,
     SequenceCancelled: CANCELED,
     ModelUnavailable: OTHER,

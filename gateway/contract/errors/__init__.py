@@ -25,6 +25,7 @@ from tensorgate.gateway.contract.errors.capacity import DeadlineExceeded as Dead
 from tensorgate.gateway.contract.errors.capacity import ModelUnavailable as ModelUnavailable
 from tensorgate.gateway.contract.errors.capacity import QueueFull as QueueFull
 from tensorgate.gateway.contract.errors.capacity import QueueTimeout as QueueTimeout
+from tensorgate.gateway.contract.errors.capacity import WouldBeLate as WouldBeLate
 from tensorgate.gateway.contract.errors.control import AdminRequired as AdminRequired
 from tensorgate.gateway.contract.errors.control import CrossOriginRefused as CrossOriginRefused
 from tensorgate.gateway.contract.errors.control import Forbidden as Forbidden

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from tensorgate.gateway.contract.errors.base import Code, GatewayError
 from tensorgate.gateway.contract.errors.reasons import ErrorReason
 
@@ -33,6 +35,21 @@ class QueueTimeout(GatewayError):
     def __init__(self, model: str) -> None:
         super().__init__(model)
         self.model = model
+
+
+class WouldBeLate(GatewayError):
+    """The request would have been answered after its deadline, or past the model's goal, given what waits before it; in
+    `wait_s` seconds it might not be.
+    """
+
+    code = Code.UNAVAILABLE
+    error_reason = ErrorReason.SHED
+
+    def __init__(self, model: str, wait_s: float) -> None:
+        super().__init__(f"model '{model}' would answer {wait_s:.3f} s late")
+        self.model = model
+        self.wait_s = wait_s
+        self.http_headers = {"Retry-After": str(max(1, ceil(wait_s)))}
 
 
 class DeadlineExceeded(GatewayError):

@@ -57,6 +57,8 @@ class ErrorReason(StrEnum):
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
     """The request waited longer than its queue allows."""
+    SHED = "shed"
+    """The answer would have come too late, so the request was refused at once."""
     UNAVAILABLE = "unavailable"
     """The model is known, and does not serve: it is being loaded, replaced or unloaded, or says so itself."""
     DRAINING = "draining"

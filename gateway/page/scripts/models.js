@@ -68,6 +68,9 @@ function showLoad() {
     const spent = counted.length ? `, ${short(total(0))} tokens in, ${short(total(1))} out ` : "";
     const told = loads.find(model => "first_answer" in model);
     const streamed = told ? `, first answer after ${short(1e3 * told.first_answer)} ms` + ("next_answer" in told ? `, the next after ${short(1e3 * told.next_answer)} ms ` : " ") : "";
+    const aimed = loads.find(model => model.goal)?.goal;
+    const goal = aimed ? `, goal ${short(1e3 * aimed.target_s)} ms: ${short(aimed.held)} within, ${short(aimed.missed)} later, ${short(aimed.shed)} refused, ` +
+      `up to ${aimed.rows} rows after ${short(1e3 * aimed.waited_s)} ms, run ${short(1e3 * aimed.predicted_s)} ms expected, ${short(1e3 * aimed.actual_s)} ms taken ` : "";
     const crossed = key => loads.reduce((total, model) => total + model.traffic[key], 0);
     const copied = crossed("batches") ? `, to and from the device ${short((crossed("copies_in") + crossed("copies_out")) / crossed("batches"))} copies and ${bytes((crossed("bytes_in") + crossed("bytes_out")) / crossed("batches"))} a batch ` : "";
     const fill = loads.flatMap(model => model.fill), most = Math.max(...fill.map(([, count]) => count), 1);
@@ -76,6 +79,6 @@ function showLoad() {
       bar.style.height = `${Math.max(1, 20 * count / most)}px`;
       return bar;
     }));
-    place.replaceChildren(text, waiting, spent, streamed, copied, bars);
+    place.replaceChildren(text, waiting, spent, streamed, goal, copied, bars);
   }
 }

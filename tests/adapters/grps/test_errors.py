@@ -123,6 +123,7 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     *((error, 500, Code.OK, "This protocol has no shared memory.") for error in MEMORY),
     (kind.QueueFull("m", 5), 503, Code.OK, "Model m is busy."),
     (kind.QueueTimeout("m"), 503, Code.OK, "Model m is busy, the wait timed out."),
+    (kind.WouldBeLate("m", 0.25), 503, Code.OK, "Model m is busy, the answer would be 0.250 s late."),
     (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),
     (kind.ModelUnavailable("m"), 503, Code.OK, "Model m is unavailable."),
     (kind.OutOfMemory("m"), 503, Code.OK, "Model m is out of memory."),

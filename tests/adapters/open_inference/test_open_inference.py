@@ -638,6 +638,7 @@ def test_every_kind_has_a_row(kind: type[GatewayError]) -> None:
 LATE: list[tuple[GatewayError, int, str]] = [
     (errors.QueueFull("rows", 5), 503, "[request id: 42] Exceeds maximum queue size"),
     (errors.QueueTimeout("rows"), 503, "Request timeout expired"),
+    (errors.WouldBeLate("rows", 0.25), 503, "model 'rows' is overloaded: the answer would be 0.250 s late"),
     (
         errors.SequenceIdMissing("rows"),
         400,

@@ -221,6 +221,15 @@ TOLD_ERRORS: list[tuple[GatewayError, list[tuple[int, str, str | None]]]] = [
         ],
     ),
     (
+        kind.WouldBeLate("m", 0.25),
+        [
+            (503, "server_error", "server_overloaded"),
+            (529, "overloaded_error", "error"),
+            (503, "server_error", "server_overloaded"),
+            (429, "Overloaded", None),
+        ],
+    ),
+    (
         kind.Internal(),
         [
             (500, "server_error", None),
@@ -240,7 +249,7 @@ def test_an_error_in_each_form(number: int) -> None:
         text, told_type, told_code = read(json.loads(bytes(reply.body)))  # type: ignore[arg-type]
         assert (reply.http_status, told_type, told_code) == (status, type_, code)
         assert text
-        assert (reply.headers.get("Retry-After") == "1") is isinstance(error, kind.QueueFull)
+        assert (reply.headers.get("Retry-After") == "1") is isinstance(error, (kind.QueueFull, kind.WouldBeLate))
 
 
 def test_an_error_behind_the_beginning_is_an_event() -> None:

@@ -532,6 +532,12 @@ ANSWERED: list[tuple[GatewayError, int, Code, str]] = [
         "The batch scheduling queue to which this task was submitted is full; currently 4 requests wait for model m",
     ),
     (
+        errors.WouldBeLate("m", 0.25),
+        503,
+        Code.UNAVAILABLE,
+        "Model m is overloaded: the answer would be 0.250 s late",
+    ),
+    (
         errors.QueueTimeout("m"),
         504,
         Code.DEADLINE_EXCEEDED,

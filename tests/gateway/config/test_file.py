@@ -238,6 +238,7 @@ def test_defaults(folder: Path) -> None:
                 "max_memory_bytes": None,
                 "max_batch_size": 0,
                 "max_queue_delay_us": 0,
+                "target_p99_ms": None,
                 "preferred_batch_sizes": [],
                 "send_on_mismatch": False,
                 "batching": True,
@@ -798,6 +799,28 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "8:64: models.digits.priorities.queue_policies.03: no priority; there are 3, from 1 on",
         ],
     ),
+    "a goal and what it chooses itself": (
+        HEAD + "    max_batch_size: 4\n    max_queue_delay_us: 500\n    target_p99_ms: 20\n",
+        [
+            "7:20: models.digits.target_p99_ms: target_p99_ms chooses itself how long a batch waits; leave out "
+            "max_queue_delay_us, or have the delay and no target",
+        ],
+    ),
+    "a goal and what does not go with it": (
+        HEAD + "    max_batch_size: 4\n    target_p99_ms: 20\n    preferred_batch_sizes: [2]\n"
+        "    send_on_mismatch: true\n    sequences: {}\n",
+        [
+            "7:28: models.digits.preferred_batch_sizes: target_p99_ms chooses batches itself; leave out "
+            "preferred_batch_sizes, or the target",
+            "8:23: models.digits.send_on_mismatch: target_p99_ms chooses batches itself; leave out send_on_mismatch, "
+            "or the target",
+            "9:16: models.digits.sequences: target_p99_ms chooses batches itself; leave out sequences, or the target",
+        ],
+    ),
+    "a goal below zero": (
+        HEAD + "    target_p99_ms: 0\n",
+        ["5:20: models.digits.target_p99_ms: found 0, expected more than 0"],
+    ),
     "sequences": (
         HEAD + "    inputs: [{name: x, datatype: FP32}]\n    priorities: {levels: 2, default: 1}\n"
         "    sequences: {controls: [{input: s, kind: begin}, {input: e, kind: end, datatype: BYTES},\n"
@@ -1109,6 +1132,17 @@ shares: {weights: {alice: 2}}
 """,
         ["3:9: shares: by: caller needs auth, without which nobody has a name; or say by: header or by: listener"],
     ),
+    "a goal beside shares": (
+        """\
+listen: {http: [{bind: 'a:1', name: front}]}
+models: {m: {backend: onnx, path: models, target_p99_ms: 5}}
+shares: {by: listener}
+""",
+        [
+            "2:58: models.m.target_p99_ms: with shares, callers wait by what they have had, and not by when they are "
+            "due; leave out one of both"
+        ],
+    ),
     "shares of ports": (
         """\
 listen: {http: [{bind: 'a:1', name: front}]}
@@ -1312,6 +1346,7 @@ def test_the_schema_accepts(text: str) -> None:
 
 
 ONLY_CODE_KNOWS = {
+    "a goal beside shares",
     "duplicate keys",  # a schema sees the data after the last has won
     "keys that are no text",  # as JSON they are
     "numbers that are not what they seem",
@@ -1323,6 +1358,8 @@ ONLY_CODE_KNOWS = {
     "uploads, on the ports that there are where none are named",
     "sequences beside what is declared",
     "sequences with priorities",
+    "a goal and what it chooses itself",
+    "a goal and what does not go with it",
     "a control twice",
     "shares of nobody",
     "shares of ports",

@@ -30,6 +30,7 @@ def model(name: str, **changes: Any) -> Any:
         "running": 0,
         "load_seconds": 0.25,
         "devices": ("cpu",),
+        "goal": None,
     }
     given["is_cached"] = False
     given["computation"] = SimpleNamespace(traffic=lambda: changes.get("traffic", Traffic()))

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +13,7 @@ import pytest
 from tensorgate.adapters.open_inference import KIND
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.errors import Code, ErrorReason
-from tensorgate.gateway.contract.metrics import Distribution
+from tensorgate.gateway.contract.metrics import Distribution, GoalStatus
 from tensorgate.gateway.contract.questions import IndexEntry, KnownVersions, ModelActivity
 from tensorgate.gateway.monitoring.call_history import SecondOfCalls
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
@@ -160,6 +161,27 @@ async def test_where_callers_have_queues_of_their_own_none_is_told_to_be_full(
     told = await world.read()
     assert told["shares"] == [used]
     assert not [text for _, text in told["problems"] if "queue" in text]
+
+
+async def test_a_goal_is_told_and_that_it_cannot_be_held(world: World) -> None:
+    goal = GoalStatus(0.02, 0.9, 16, 0.003, 97, 1, {"goal": 2, "deadline": 3}, 10, 0.05, 0.06, 0.07, 0.025)
+    world.activities = (replace(world.activities[0], goal=goal, queued=0), *world.activities[1:2])
+    world.status._errors = RecentErrors(lambda: 1e9)
+    live = world.status.live()
+    first, second = live["models"]
+    assert first["goal"] == {
+        "target_s": 0.02,
+        "rows": 16,
+        "held": 97,
+        "missed": 1,
+        "shed": 5,
+        "waited_s": 0.007,
+        "predicted_s": 0.005,
+        "actual_s": 0.006,
+    }
+    assert "goal" not in second
+    told = ["warn", "model_000 version 1 cannot hold its goal of 20 ms: one row alone runs 25 ms"]
+    assert told in live["problems"]
 
 
 async def test_a_door_that_is_away_and_an_engine_that_was_are_told(
