@@ -90,3 +90,20 @@ def test_a_process_that_starts_again_takes_no_other_files(tmp_path: Path) -> Non
         gateway.wait_until_said("not verified: the SHA-256 of")
         assert not (tmp_path / "ran").exists()
         assert gateway.stop() == 0
+
+
+def test_what_is_loaded_on_demand_proves_its_origin_each_time(tmp_path: Path) -> None:
+    for name in ("good", "bad"):
+        shutil.copytree(MODEL, tmp_path / "models" / name / "1")
+        (tmp_path / "models" / name / "model.yaml").write_text("backend: onnx\nmax_batch_size: 8\n")
+    file = tmp_path / "gateway.yaml"
+    control = {"require_verification": True, "verify": {"sha256": files_digest(MODEL).sha256}}
+    sections = {"repositories": ["models"], "residency": {"on_demand": True}, "model_control": control}
+    file.write_text(yaml.safe_dump({"listen": {"http": [{"bind": "127.0.0.1:0"}], "grpc": []}, **sections}))
+    (tmp_path / "models/bad/1/more.py").write_text("")
+    with running(file) as gateway:
+        good, bad = (gateway.post(f"/v1/models/{name}:predict", {"instances": [1.0]}) for name in ("good", "bad"))
+        assert (good.status, good.json["predictions"]) == (200, [2.5])
+        assert bad.status >= 400
+        gateway.wait_until_said("model bad was asked for, and failed to load: not verified: the SHA-256 of")
+        assert gateway.stop() == 0
