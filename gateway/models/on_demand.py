@@ -452,15 +452,15 @@ def _measured(taken: Mapping[str, int], own: int, file_bytes: int) -> Mapping[st
 
 
 def _bytes_of(stored: StoredModel) -> int:
-    """The size of a model's files; 0 of one that has none."""
+    """The size of a model's files; 0 of one that has none. Of those that are not fetched yet, what their store says."""
     total = 0
     if stored.config.path is None:
         return total
-    for path in stored.versions.values():
+    for version, path in stored.versions.items():
         try:
             total += tree_bytes(path)
         except OSError:
-            continue
+            total += stored.trees[version].size if version in stored.trees else 0
     return total
 
 
