@@ -31,6 +31,7 @@ from tensorgate.gateway.models.model_folder import Upload, first_program, store
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.model_state import StoredModel
 from tensorgate.gateway.models.verification import NotVerified, Verified, Verifier, pinned
+from tensorgate.gateway.stores.cache import CacheFull
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ _CODES: Final = {
     PermissionError: Code.PERMISSION_DENIED,
     MemoryError: Code.RESOURCE_EXHAUSTED,
     ConnectionError: Code.UNAVAILABLE,
+    CacheFull: Code.RESOURCE_EXHAUSTED,
     ValueError: Code.INVALID_ARGUMENT,
 }
 

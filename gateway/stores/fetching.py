@@ -6,7 +6,8 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,14 +53,14 @@ class Fetcher:
         self._say(f"fetching {tree.url}: {_files(len(tree.files))}{size}{resumed}")
         progress = _Progress(tree, there, self._say)
         ended = threading.Event()
-        work = [
-            self._threads.submit(self._file, each, store, partial / "files" / each.path, progress, ended)
+        work = {
+            self._threads.submit(self._file, each, store, partial / "files" / each.path, progress, ended): each.path
             for each in tree.files
-        ]
+        }
         digests, failure = {}, None
-        for each, future in zip(tree.files, work, strict=True):
+        for future in as_completed(work):
             try:
-                digests[each.path] = future.result()
+                digests[work[future]] = future.result()
             except BaseException as error:
                 failure = failure or error
                 ended.set()
@@ -71,6 +72,9 @@ class Fetcher:
     def _file(self, file: RemoteFile, store: Store, place: Path, progress: _Progress, ended: threading.Event) -> str:
         """Fetch a file -> its SHA-256. A digest that is wrong after a resumption is tried once more from the start."""
         place.parent.mkdir(parents=True, exist_ok=True)
+        if file.size is None and file.digest and place.exists():  # whether all of it is there, its size does not tell
+            with suppress(Damaged):
+                return _checked(file, place)
         attempt = 0
         while True:
             if ended.is_set():

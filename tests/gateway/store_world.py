@@ -26,7 +26,7 @@ class Fault:
     status: int = 0
     redirect: str = ""
     cut: int | None = None
-    before: Callable[[], None] = lambda: None
+    before: Callable[[], object] = lambda: None
     whole: bool = False
     headers: dict[str, str] = field(default_factory=dict)
 

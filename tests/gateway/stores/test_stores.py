@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -343,6 +344,23 @@ def test_a_cache_that_was_copied_is_read_once_and_taken(server: FileServer, worl
     assert str(copy) in str(there.cache.place(tree))
 
 
+def test_a_cache_that_cannot_be_written_serves(
+    server: FileServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = world.stores().listing(at(server, "m/")).versions()[1]
+    world.stores().fetch(tree, at(server, "m/"))
+    real = os.open
+
+    def read_only(path: str, flags: int, *more: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", read_only)
+    lease = world.stores(offline=True).fetch(tree, at(server, "m/"))
+    assert (lease.path / "model.onnx").read_bytes() == MODEL
+
+
 def test_the_limit_removes_what_was_used_longest_ago_and_nothing_in_use(server: FileServer, world: World) -> None:
     server.put("n", {f"{number}/x": os.urandom(100_000) for number in (1, 2, 3, 4)})
     stores = world.stores(cache={"folder": str(world.folder), "max_bytes": 330_000})
@@ -425,6 +443,24 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(
     assert stores.fetch(tree, place).path.read_bytes() == LARGE
     ranges = [headers.get("Range") for headers in server.gets("m/2/model.onnx")]
     assert ranges == ([None, "bytes=120000-", "bytes=120000-"] if when == "receiving" else [None])
+
+
+def test_a_file_whose_size_is_unknown_is_not_asked_for_beyond_its_end(server: FileServer, world: World) -> None:
+    place = at(server, "m/1/")
+    command = [sys.executable, "-c", _FETCHES, world.folder, place.url, "settling"]
+    assert subprocess.run(command, check=False).returncode == -9
+    stores = world.stores()
+    assert (stores.fetch(only_tree(stores, place), place).path / "model.onnx").read_bytes() == MODEL
+    assert len(server.gets("m/1/model.onnx")) == 1
+
+
+def test_the_first_failure_is_told_and_ends_the_others(server: FileServer, world: World) -> None:
+    refused, stores = threading.Event(), world.stores(connections=2)
+    tree = stores.listing(at(server, "m/")).versions()[2]
+    server.faults["GET", "m/2/model.onnx"] = [Fault(before=lambda: refused.wait(10))]
+    server.faults["GET", "m/2/sub/labels.txt"] = [Fault(status=403, before=refused.set)]
+    with pytest.raises(NotAllowed, match="labels"):
+        stores.fetch(tree, at(server, "m/"))
 
 
 def test_mirrors_stand_in_the_place_of_what_they_mirror(server: FileServer, world: World) -> None:
