@@ -1,7 +1,8 @@
 """s3://, gs://, az://, by obstore: its client signs, and finds credentials as each cloud's own tools do.
 
-It follows redirects of a cloud's own endpoint by itself, to wherever they lead; those of http.py's rules it does not
-know. It retries nothing here, so that all stores are asked again in one way.
+It follows redirects of a cloud's own endpoint by itself, wherever they lead, S3's session token with them; it has no
+switch for that (obstore 0.12), so that http.py's rules do not hold here. It retries nothing, so that all stores are
+asked again in one way.
 
 Source of credentials: for S3 the environment (AWS_ACCESS_KEY_ID, a web identity's token, a container's), then a profile
 of ~/.aws/credentials, then the instance's metadata; for Google GOOGLE_APPLICATION_CREDENTIALS, gcloud's default, then
