@@ -25,6 +25,7 @@ from tensorgate.gateway.contract.errors import GatewayError, LoadRefused, ModelN
 from tensorgate.gateway.contract.questions import WantedModel
 from tensorgate.gateway.model_loading import loader
 from tensorgate.gateway.models import repository
+from tensorgate.gateway.models.file_digest import files_digest
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.model_files import ModelFiles
@@ -175,6 +176,20 @@ async def test_what_is_loaded_stays_in_the_cache(make: Any, server: FileServer) 
     assert not cache.discard(folder)
     await served.repository.unload("m")
     await until(lambda: bool(gc.collect() is not None and cache.discard(folder)))
+    await served.repository.close()
+
+
+async def test_what_was_fetched_is_held_to_its_proof(make: Any, server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/model.onnx").write_bytes(HALF)
+    path, digest = f"{server.url}/half/", files_digest(tmp_path / "here").sha256
+    served = make(
+        {"m": {"path": path, "verify": {"sha256": digest}}, "n": {"path": path, "verify": {"sha256": "0" * 64}}}
+    )
+    await served.repository.load_all(served.reports.append)
+    assert served.versions == {"m": [1]}
+    (error,) = served.errors()
+    assert error.startswith("not verified: the SHA-256 of ")
     await served.repository.close()
 
 
