@@ -6,6 +6,8 @@ HEAVY := .venv-heavy
 MLSERVER := .venv-mlserver
 GRPS := .venv-grps
 TEXT := .venv-text
+STORES := .venv-stores
+STORE_TOOLS := .tools-stores
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 VERIFY := .venv-verify
@@ -76,7 +78,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 # of https://github.com/NetEase-Media/grps_examples, whose clients ask it directly and behind a gateway;
 # TRITON_FRONTEND=DIR, of https://github.com/triton-inference-server/server, whose tests of its OpenAI frontend are run, and
 # KSERVE_SOURCES=DIR, of https://github.com/kserve/kserve, whose answers of OpenAI models have to come out.
-test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TEXT)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(VERIFY)/.installed $(CLASSIC)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, signatures, scikit-learn and its like, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
+test-system: $(VENV)/.test $(DOCS)/.installed $(DIST)/.installed $(HEAVY)/.installed $(MLSERVER)/.installed $(GRPS)/.installed $(TEXT)/.installed $(STORES)/.installed $(STORE_TOOLS)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(VERIFY)/.installed $(CLASSIC)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, stores, signatures, scikit-learn and its like, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
@@ -129,7 +131,7 @@ locks: $(DIST)/.installed ## lock the newest versions of what images bring, to b
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TEXT) $(TENSORFLOW) $(TORCH) $(VERIFY) $(CLASSIC) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) $(DIST) $(HEAVY) $(MLSERVER) $(GRPS) $(TEXT) $(STORES) $(STORE_TOOLS) $(TENSORFLOW) $(TORCH) $(VERIFY) $(CLASSIC) $(CUDA) $(TOOLS) $(NODE) build dist *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -181,6 +183,21 @@ $(TEXT)/.installed: tests/system/heavy/requirements-text.txt | $(VENV)/bin/pytho
 	@echo "installing frameworks that speak OpenAI's protocol into $(TEXT) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(TEXT)
 	$(TEXT)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(STORES)/.installed: tests/system/heavy/requirements-stores.txt | $(VENV)/bin/python
+	@echo "installing moto, gcp-storage-emulator and MLflow into $(STORES) (two minutes the first time)"
+	$(VENV)/bin/python -m venv --clear $(STORES)
+	$(STORES)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+# Azurite by npm, and Debian's registry out of its package: neither is installed into the system.
+$(STORE_TOOLS)/.installed: Makefile
+	@echo "unpacking Azurite and docker-registry into $(STORE_TOOLS) (a minute the first time), where npm and apt-get are there"
+	rm -rf $(STORE_TOOLS)
+	mkdir $(STORE_TOOLS)
+	if command -v npm > /dev/null; then npm install --prefix $(STORE_TOOLS) --no-audit --no-fund --ignore-scripts --silent azurite@3.35.0; fi
+	if command -v apt-get > /dev/null; then cd $(STORE_TOOLS) && apt-get download --quiet docker-registry && dpkg-deb --extract docker-registry_*.deb .; fi
 	@touch $@
 
 $(GRPS)/.installed: tests/system/heavy/requirements-grps.txt $(TORCH)/.installed | $(VENV)/bin/python

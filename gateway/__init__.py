@@ -4,6 +4,7 @@ contract    what everybody speaks                   wire         protocols witho
 telemetry   what everybody writes into              config       YAML -> frozen Config
 engine      one loaded version: queue, batches      models       which are configured, loaded, serving
 security    who may ask for what                    routing      which model answers
+stores      models that lie on other machines
 monitoring  who reads telemetry                     service.py   decode, answer, encode: the one way in
 transport   sockets: HTTP, gRPC, TLS                page         the operator's page
 app.py      puts all of it together                 cli          the command line

@@ -69,7 +69,9 @@ from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
 from tensorgate.gateway.models.memory_meter import MemoryMeter
 from tensorgate.gateway.models.meters import Meters
+from tensorgate.gateway.models.model_files import ModelFiles
 from tensorgate.gateway.models.reload import ReloadActions, Reloader
+from tensorgate.gateway.models.remote_catalog import RemoteCatalog
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.models.server_catalog import ServerCatalog
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
@@ -100,6 +102,7 @@ from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.service import Service
+from tensorgate.gateway.stores.stores import Stores
 from tensorgate.gateway.telemetry.tracing import RequestTracing, TraceFile
 from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_server import (
@@ -157,6 +160,7 @@ def _repository(
     meters: Meters,
     cache: ResponseCache,
     settings: Callable[[str], ModelResidency],
+    files: ModelFiles,
     shares: Shares | None = None,
 ) -> Repository:
 
@@ -174,6 +178,7 @@ def _repository(
         validate=validate,
         cache=cache,
         shares=shares,
+        files=files,
         reclaim=reclaim_memory,
         residency=settings,
         describe=lambda model, name, version, path: describe(model, model_source(model, name, version, path)),
@@ -192,23 +197,34 @@ def catalog(
     say: Say = lambda line: None,
     validate: Validate | None = None,
     servers: ServerCatalog | None = None,
+    files: ModelFiles | None = None,
 ) -> Catalog:
     """The models of the YAML, and those of the folders and servers that it names; `say` hears what these ignore.
-    `servers` are those that are asked already.
+    `servers` are those that are asked already, `files` finds those of models.
     """
+    files = files or model_files(config, say)
     validate = validate or model_validator(kinds)
     form = next(kind.repository for kind in kinds.dialects.values() if kind.repository is not None)
-    catalogs: list[Catalog] = [YamlCatalog(config, form.read_override, validate)]
+    catalogs: list[Catalog] = [YamlCatalog(config, form.read_override, validate, files)]
 
     def read_folder(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
         return form.read_folder(folder, configuration, name, say)
 
-    if folders := [folder.path for folder in config.repositories]:
-        reader = folder_reader(form.read_override, read_folder)
-        catalogs.append(FolderCatalog(folders, reader, validate, config.model_control.verify))
+    reader = folder_reader(form.read_override, read_folder)
+    verify = config.model_control.verify
+    for folder in config.repositories:
+        if folder.location is None:
+            catalogs.append(FolderCatalog([folder.path], reader, validate, verify))
+        else:
+            catalogs.append(RemoteCatalog(folder.location, files.stores, reader, validate, verify))
     if config.upstreams:
         catalogs.append(servers or server_catalog(config, kinds, validate))
     return catalogs[0] if len(catalogs) == 1 else Catalogs(*catalogs)
+
+
+def model_files(config: Config, say: Say = lambda line: None) -> ModelFiles:
+    """What finds the files of a configuration's models; `say` hears what is fetched."""
+    return ModelFiles(Stores(config.stores, say))
 
 
 def server_catalog(config: Config, kinds: Registries, validate: Validate) -> ServerCatalog:
@@ -294,10 +310,20 @@ class App:
         meters = Meters(self.tracing)
         self._validate = model_validator(kinds)
         self._servers = server_catalog(config, kinds, self._validate) if config.upstreams else None
-        models = catalog(config, kinds, say, self._validate, self._servers)
+        self._files = files = model_files(config, say)
+        models = catalog(config, kinds, say, self._validate, self._servers, files)
         self._shares = None if config.shares is None else Shares(_share_policy(config.shares))
         self.repository = _repository(
-            config, kinds, models, self._validate, self._load_model, meters, cache, self._residency_of, self._shares
+            config,
+            kinds,
+            models,
+            self._validate,
+            self._load_model,
+            meters,
+            cache,
+            self._residency_of,
+            files,
+            self._shares,
         )
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
@@ -404,7 +430,7 @@ class App:
             self._validate = model_validator(kinds)
         self._kinds = kinds
         self._ops = config.ops
-        return catalog(config, kinds, self._say, self._validate, self._servers)
+        return catalog(config, kinds, self._say, self._validate, self._servers, self._files)
 
     def _take_over(self, config: Config) -> None:
         """All that a configuration says and that is no model, as far as it takes effect without a restart."""
@@ -711,12 +737,13 @@ async def loaded_models(config: Config, kinds: Registries) -> AsyncIterator[Load
     reports: list[LoadReport] = []
     on_loop = _waits_for(asyncio.get_running_loop())
     validate = model_validator(kinds)
-    models = catalog(config, kinds, validate=validate)
+    files = model_files(config)
+    models = catalog(config, kinds, validate=validate, files=files)
     processes = ModelProcesses(MODEL_PROCESS, __version__)
     load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget(), processes, config.ops)
     everything = config.model_copy(update={"residency": Residency()})
     repository = _repository(
-        everything, kinds, models, validate, load_model, Meters(), ResponseCache(), lambda name: _AS_ALL
+        everything, kinds, models, validate, load_model, Meters(), ResponseCache(), lambda name: _AS_ALL, files
     )
     options = config.dialects()
     dialects = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
@@ -755,7 +782,11 @@ def _models(config: Config, kinds: Registries) -> dict[str, ModelConfig]:
     models = catalog(config, config.extended(kinds))
     found: dict[str, ModelConfig] = {}
     problems = []
-    for name in models.names():
+    try:
+        names = models.names()
+    except OSError as error:
+        raise ConfigError((Problem(config.source, 0, 0, "repositories", str(error)),)) from None
+    for name in names:
         try:
             found[name] = models.read(name)
         except (ValueError, OSError) as error:

@@ -75,10 +75,11 @@ def offer_of(model: Model, stored: StoredModel, kind: BackendKind) -> ReplicaOff
         and model.example_seconds < INLINE_BELOW_SECONDS
     ):
         return None
+    print_ = tree_fingerprint(path) if model.version in stored.trees else stored.prints[model.version]
     config = pinned(config, view.configuration.get(VERIFIED))
     program = program_of(config, model_source(config, model.name, model.version, path))
     program.device, program.threads = "cpu", 1
-    return ReplicaOffer(program, files_digest(stored.prints[model.version]), model.example_seconds)
+    return ReplicaOffer(program, files_digest(print_), model.example_seconds)
 
 
 def files_digest(fingerprint: Hashable) -> str:

@@ -3,6 +3,7 @@
 main           arguments, and a function per verb
 serving        serve: one process, or a supervisor and its worker (supervisor)
 check          check: what is wrong with the models of a configuration
+fetch          fetch: models of other machines into the cache, ahead
 migrate        import: other servers' configurations
 classic        import FILE: what XGBoost, LightGBM and scikit-learn have trained
 client         models, health, usage: questions to a running gateway

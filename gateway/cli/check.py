@@ -7,12 +7,13 @@ each other. What only loading can show is not checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tensorgate.backends.execution.spec_inference import Misfit
-from tensorgate.gateway.app import catalog
+from tensorgate.gateway.app import catalog, model_files
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
 from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
@@ -20,14 +21,20 @@ from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.model_loading import described, model_source
 from tensorgate.gateway.models.loader import error_line
-from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
+from tensorgate.gateway.models.model_files import ModelFiles
+from tensorgate.gateway.models.model_folder import FILE
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.verification import NotVerified, Verifier
+from tensorgate.gateway.stores.listing import FileTree
 
 
-def misfits(config: Config, file: Path, kinds: Registries) -> list[tuple[str, Problem]]:
-    """(model, problem) for everything that does not fit, with the line in the file."""
-    found = _Checks(config, config.extended(kinds)).run()
+def misfits(
+    config: Config, file: Path, kinds: Registries, say: Callable[[str], None] = lambda line: None
+) -> list[tuple[str, Problem]]:
+    """(model, problem) for everything that does not fit, with the line in the file. Models that lie elsewhere are
+    fetched; `say` hears of that.
+    """
+    found = _Checks(config, config.extended(kinds), model_files(config, say)).run()
     locations = _Locations(config, file)
     return [(name, locations.problem(name, key, text)) for name, (key, text) in found]
 
@@ -38,15 +45,20 @@ class _Checks:
 
     config: Config
     kinds: Registries
+    files: ModelFiles
     known: dict[str, dict[int, Described | None]] = field(default_factory=dict)
     _at_start: frozenset[str] = frozenset()
 
     def run(self) -> list[tuple[str, ConfigProblem]]:
-        models = catalog(self.config, self.kinds)
-        self._at_start = frozenset(self.config.model_control.chosen(models.names()))
+        models = catalog(self.config, self.kinds, files=self.files)
+        try:
+            names = models.names()
+        except OSError as error:
+            return [("", (("repositories",), str(error)))]
+        self._at_start = frozenset(self.config.model_control.chosen(names))
         configs: dict[str, ModelConfig] = {}
         found: list[tuple[str, ConfigProblem]] = []
-        for name in models.names():
+        for name in names:
             try:
                 configs[name] = models.read(name)
             except (ValueError, OSError) as error:
@@ -62,15 +74,15 @@ class _Checks:
 
     def _model(self, name: str, config: ModelConfig) -> Iterator[ConfigProblem]:
         """Check all versions of a model."""
-        place = config.path.path if config.path else Path()
         try:
             kind = self.kinds.backends[config.backend]
-            versions = wanted_versions(config) if kind.versioned else dict.fromkeys(kind.numbers(config), place)
-        except OSError as error:
+            found = self.files.versions(config, kind.versioned, kind.numbers(config))
+        except (OSError, ValueError) as error:
             yield ("path",), str(error)
             return
+        versions = found.paths
         if not versions and name in self._at_start:
-            yield ("path",), no_version(config)
+            yield ("path",), self.files.no_version(config)
         for label, wanted in config.labels.items():
             if versions and wanted not in versions:
                 yield ("labels", label), f"no version {wanted} is served, but {', '.join(map(str, versions))}"
@@ -78,8 +90,8 @@ class _Checks:
         for version, path in versions.items():
             self.known[name][version] = None
             try:
-                verifier.check(config, version, path)
-                self.known[name][version] = self._version(config, model_source(config, name, version, path))
+                source = model_source(config, name, version, path)
+                self.known[name][version] = self._version(config, verifier, source, found.trees.get(version))
             except NotVerified as error:
                 yield ("verify",) if config.verify else (), str(error)
             except Misfit as misfit:
@@ -87,9 +99,15 @@ class _Checks:
             except Exception as error:  # as in a load, whatever fails is reported
                 yield (), error_line(error)
 
-    def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
-        """A version as callers see it. Raises what does not fit."""
-        seen = described(self.kinds, config, source)
+    def _version(
+        self, config: ModelConfig, verifier: Verifier, source: ModelSource, tree: FileTree | None
+    ) -> Described | None:
+        """A version as callers see it; its `tree` is fetched first. Raises what does not fit."""
+        with contextlib.ExitStack() as held:
+            if tree is not None:
+                held.callback(self.files.lease(config, tree).close)
+            verifier.check(config, source.version, source.path)
+            seen = described(self.kinds, config, source)
         if seen is None:
             return None
         model_spec(config, seen.computation)
@@ -115,10 +133,12 @@ class _Locations:
         self._locate = locator(file)
 
     def problem(self, name: str, key: Iterable[str | int], text: str) -> Problem:
+        if not name:
+            return self._locate(tuple(key), text)
         if name not in self._config.models:
             for folder in self._config.repositories:
                 own = folder.path / name / FILE
-                if own.is_file():
+                if folder.location is None and own.is_file():
                     return locator(own)(tuple(key), text)
             return Problem(self._file, 0, 0, key_path(("models", name, *key)), text)
         return self._locate(("models", name, *key), text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from tensorgate.backends.execution.cuda_install import driver_problem, package_conflict
@@ -46,7 +47,10 @@ def installation(kinds: Registries) -> Iterator[str]:
 def models(config: Config, kinds: Registries) -> Iterator[str]:
     """A line for each model: what it asks for, and what it would get. One whose entry cannot be read is left out."""
     entries = catalog(config, kinds)
-    for name in entries.names():
+    names: tuple[str, ...] = ()
+    with suppress(OSError):  # a check tells it
+        names = entries.names()
+    for name in names:
         try:
             entry = entries.read(name)
         except (ValueError, OSError):

@@ -115,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
         "left out then",
     )
 
+    verb = _verb(verbs, "fetch", _fetch)
+    verb.add_argument("files", type=Path, nargs="+", metavar="FILE", help="configurations, YAML")
+
     verb = _verb(verbs, "plan", _plan)
     verb.add_argument("old", type=Path, metavar="OLD", help="configuration, YAML; - is stdin, read as if it lay by NEW")
     verb.add_argument("new", type=Path, metavar="NEW", help="configuration, YAML")
@@ -589,8 +592,12 @@ def _check(options: argparse.Namespace) -> int:
             continue
         for line in device_report.models(config, config.extended(kinds)) if options.device else ():
             _print_line(line)
-        found = check.misfits(config, file, kinds)
+        found = check.misfits(config, file, kinds, _print_line)
         failures = [str(problem) for _, problem in found]
+        if any(not name for name, _ in found):  # the models are not known
+            _print_error("\n".join(failures))
+            status = 2
+            continue
         if options.load:
             known = {name for name, _ in found}
             loads = app.dry_run_load(config, kinds)
@@ -600,6 +607,26 @@ def _check(options: argparse.Namespace) -> int:
         count = len(app.catalog(config, config.extended(kinds)).names())
         _print_line(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
+    return status
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    """Fetch all models of configurations that lie on other machines, so that serve finds them in its cache. Exit status
+    1 if one of them cannot be fetched.
+
+    example:
+      tensorgate fetch gateway.yaml
+    """
+    from tensorgate.gateway import app
+    from tensorgate.gateway.cli import fetch
+    from tensorgate.gateway.config import load_config
+
+    kinds = app.registries()
+    status = 0
+    for file in options.files:
+        for failure in fetch.fetch(load_config(file, kinds), kinds, _print_line):
+            _print_error(f"{file}: {failure}")
+            status = 1
     return status
 
 

@@ -104,7 +104,7 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
     limits.forget_row()
     try:
         app = App(config, kinds, log, None, role.restarts or {DEVICE_LOST: 0}, read, limits)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a repository that lies elsewhere
         log(str(error))
         return 1
     app.addresses = list(role.addresses)
@@ -243,7 +243,7 @@ async def _serve(
     """
     try:
         app = App(config, kinds, log, sockets, restarts, read)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a repository that lies elsewhere
         log(str(error))
         return 1
     stop = _Stop(app.give_up)

@@ -12,6 +12,7 @@ options.py     Config, the whole file; config_class adds what is plugged in
   routes.py      public names that lead to models, and mirroring
   residency.py   which models are in memory
   security.py    who may call, administrate, how often, and with which shares
+  stores.py      models that lie on other machines
   resources.py   processors, memory, caches, and what a caller may send
   observing.py   access log, metrics and traces
 """
@@ -36,6 +37,7 @@ from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
 from tensorgate.gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from tensorgate.gateway.config.security import Admin, ApiKey, Auth, Jwt, RateLimit, SharesConfig
+from tensorgate.gateway.config.stores import CacheConfig, SourceConfig, StoresConfig
 from tensorgate.gateway.config.values import MAX_VERSION, VersionPolicy
 from tensorgate.gateway.contract.files import FileRef
 
@@ -46,6 +48,7 @@ __all__ = [
     "Admin",
     "ApiKey",
     "Auth",
+    "CacheConfig",
     "Config",
     "ConfigError",
     "ControlConfig",
@@ -69,7 +72,9 @@ __all__ = [
     "Rule",
     "SharesConfig",
     "SignatureConfig",
+    "SourceConfig",
     "StateConfig",
+    "StoresConfig",
     "Tls",
     "VersionPolicy",
     "WarmupInput",

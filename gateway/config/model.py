@@ -220,8 +220,9 @@ class ModelConfig(Options):
 
     backend: str
     """What computes the model."""
-    path: Annotated[FileRef, Existing("any")] | None
-    """Where the model lies, relative to this file: a folder with a folder for each version, or the model's file."""
+    path: Annotated[FileRef, Existing("any", or_elsewhere=True)] | None
+    """Where the model lies, relative to this file: a folder with a folder for each version, or the model's file. Or a
+    URL of either: s3://, gs://, az://, https://, hf://, oci://, mlflow://."""
     versions: VersionPolicy = Field(default=VersionPolicy(latest=1), json_schema_extra={"default": "latest"})
     """Which versions are served: latest, all, a list of them, or {latest: 2}; none: there are no version folders, the
     path is the model itself."""

@@ -25,6 +25,7 @@ from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.config.resources import Cpu, Limits, Processes, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
 from tensorgate.gateway.config.security import Admin, Auth, RateLimit, SharesConfig
+from tensorgate.gateway.config.stores import StoresConfig
 from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName
 from tensorgate.gateway.config.verification import VerifyConfig
 from tensorgate.gateway.contract.backend import BackendKind
@@ -107,8 +108,10 @@ class Config(Options):
     """The models, by name; may be left out where there are repositories."""
     ops: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], CustomOp] = Field(default_factory=dict)
     """Operators of your own for preprocess and postprocess: a name -> file.py:Class, relative to this file."""
-    repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
-    """Folders of further models: a folder each, named like the model."""
+    repositories: tuple[Annotated[FileRef, Existing("folder", or_elsewhere=True)], ...] = ()
+    """Folders of further models, paths or URLs: a folder each, named like the model."""
+    stores: StoresConfig = StoresConfig()
+    """Models that lie on other machines: where their stores are, and what is kept of them here."""
     upstreams: dict[PublicName, Options] = Field(default_factory=dict)
     """Other servers by a name of yours, whose models are served here under their own names."""
     model_control: ModelControl = ModelControl()
@@ -301,7 +304,7 @@ def _model_class(
     path makes it optional.
     """
     some_steps = tuple[Annotated[Step, OneOfClasses("op", steps)], ...]
-    path = Annotated[FileRef, Existing("any" if kind.versioned else "member")]
+    path = Annotated[FileRef, Existing("any" if kind.versioned else "member", or_elsewhere=True)]
     own = kind.options.model_fields
     fields: dict[str, Any] = {
         "backend": (Literal[name], _like(ModelConfig, "backend")),

@@ -1,7 +1,9 @@
 """Which models are configured, loaded and serving.
 
 catalog         sources of configurations: the YAML file, repositories
+remote_catalog  repositories that lie elsewhere
 listed_catalog  the list of models that a caller sent, in front of a catalog
+model_files     a model's files, on this machine or elsewhere
 model_folder    a model on disk: version folders, fingerprints, uploads
 model_spec      a configuration, fitted to the loaded model; also signatures, warmup_samples
 loader          from disk to memory

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeAlias
 from tensorgate.gateway.config import Config, ModelConfig, read_plain
 from tensorgate.gateway.config.verification import VerifyConfig
 from tensorgate.gateway.contract.errors import ModelNotFound
-from tensorgate.gateway.models.model_folder import FILE, files_fingerprint, tree_fingerprint
+from tensorgate.gateway.models.model_files import ModelFiles
+from tensorgate.gateway.models.model_folder import FILE, tree_fingerprint
 
 ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
 """(a model's folder, the text of a configuration that replaces the folder's own, the model's name) -> the model's plain
@@ -46,11 +47,18 @@ class Catalog(Protocol):
 class YamlCatalog:
     """The models of the configuration file, as it was read; the models' own files may change."""
 
-    def __init__(self, config: Config, translate: Translate | None = None, validate: Validate | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        translate: Translate | None = None,
+        validate: Validate | None = None,
+        files: ModelFiles | None = None,
+    ) -> None:
         self._models = config.models
         self._folder = config.source.parent
         self._translate = translate
         self._validate = validate
+        self._files = files or ModelFiles()
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._models)
@@ -67,13 +75,13 @@ class YamlCatalog:
         if folder is not None and model.path is not None:
             member = model.path.member
             plain["path"] = f"{folder / model.path.path.name}:{member}" if member else str(folder)
-        return self._validate(plain, self._folder)
+        return without_new_urls(self._validate(plain, self._folder), model)
 
     def fingerprint(self, name: str) -> Hashable:
         model = self._models.get(name)
         if model is None:
             return ()
-        return (tree_fingerprint(model.path.path) if model.path else (), files_fingerprint(model))
+        return self._files.fingerprint(model)
 
 
 class FolderCatalog:
@@ -99,6 +107,8 @@ class FolderCatalog:
         if not name.isprintable() or "/" in name:
             raise ValueError("a model's name has neither / nor control characters")
         config = self._validate(self._read_folder(place, configuration, name), place)
+        if configuration is not None:
+            config = without_new_urls(config, None)
         return config if self._verify is None else config.model_copy(update={"verify": self._verify})
 
     def fingerprint(self, name: str) -> Hashable:
@@ -143,6 +153,14 @@ class Catalogs:
 
     def fingerprint(self, name: str) -> Hashable:
         return next((found for each in self._catalogs if (found := each.fingerprint(name))), ())
+
+
+def without_new_urls(config: ModelConfig, own: ModelConfig | None) -> ModelConfig:
+    """A configuration that a caller has sent a part of: nothing is fetched but what the YAML itself names."""
+    known = own.path.location if own is not None and own.path is not None else None
+    if config.path is not None and config.path.location not in (None, known):
+        raise ValueError("callers name no URLs of models")
+    return config
 
 
 def folder_reader(translate: Translate, otherwise: ReadFolder | None = None) -> ReadFolder:

@@ -15,7 +15,8 @@ from tensorgate.gateway.config.values import NAME
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.questions import WantedModel
 from tensorgate.gateway.models.catalog import Catalog, Validate
-from tensorgate.gateway.models.model_folder import files_fingerprint, tree_fingerprint, version_folders
+from tensorgate.gateway.models.model_files import ModelFiles
+from tensorgate.gateway.models.model_folder import version_folders
 
 PLATFORM: Final = "tensorflow"
 """The one platform that callers may give a listed model."""
@@ -33,12 +34,18 @@ class ListedCatalog:
     """
 
     def __init__(
-        self, catalog: Catalog, versioned: Callable[[ModelConfig], bool], validate: Validate, roots: Sequence[Path]
+        self,
+        catalog: Catalog,
+        versioned: Callable[[ModelConfig], bool],
+        validate: Validate,
+        roots: Sequence[Path],
+        files: ModelFiles,
     ) -> None:
         self.own = catalog
         self._versioned = versioned
         self._validate = validate
         self._roots = roots
+        self._files = files
         self._listed: Mapping[str, ModelConfig] = {}
         self._followed: tuple[str, ...] | None = None
         self.listing = object()
@@ -56,7 +63,7 @@ class ListedCatalog:
         listed = self._listed.get(name)
         if listed is None:
             return self.own.fingerprint(name)
-        return (tree_fingerprint(listed.path.path) if listed.path else (), files_fingerprint(listed))
+        return self._files.fingerprint(listed)
 
     def followed(self) -> tuple[str, ...]:
         """The models whose files to watch: those listed last and their parts, else all."""
@@ -90,7 +97,7 @@ class ListedCatalog:
         changes = {"versions": versions, "labels": labels}
         if not self._versioned(own):
             return own.model_copy(update=changes)
-        if own.path is not None and own.path.path.resolve() == _resolved(wanted.base_path):
+        if own.path is not None and _is_at(own.path, wanted.base_path):
             return own.model_copy(update=changes)
         return own.model_copy(update=changes | {"path": FileRef(wanted.base_path, self._allowed(wanted.base_path))})
 
@@ -107,6 +114,13 @@ class ListedCatalog:
         if folder is None or not any(folder.is_relative_to(root.resolve()) for root in self._roots):
             raise ValueError("its base path lies below none of this server's model_control.model_roots")
         return folder
+
+
+def _is_at(place: FileRef, base_path: str) -> bool:
+    """Whether a caller names the very path or URL that the configuration has for the model."""
+    if place.location is not None:
+        return base_path.rstrip("/") == place.written.rstrip("/")
+    return place.path.resolve() == _resolved(base_path)
 
 
 def _resolved(base_path: str) -> Path | None:

@@ -17,7 +17,7 @@ from tensorgate.gateway.contract.questions import VersionStatus
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.loader import LoadReport, ModelLoader, Report, RepositoryDeps
-from tensorgate.gateway.models.model_folder import Upload, no_version
+from tensorgate.gateway.models.model_folder import Upload
 from tensorgate.gateway.models.model_state import AVAILABLE, END, LOADING, START, UNLOADING, ModelState, StoredModel
 
 RECLAIM_AFTER_S: Final = 0.2
@@ -160,7 +160,7 @@ class LoadedModels:
             state.stored = stored
         if not stored.versions:
             failures[None] = Reason("no version to load", Code.NOT_FOUND)
-            text = await asyncio.to_thread(no_version, stored.config)
+            text = await asyncio.to_thread(self.deps.files.no_version, stored.config)
             report(LoadReport(state.name, None, error=text))
         for version in due:
             if version in fresh:

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import time
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,10 +27,12 @@ from tensorgate.gateway.engine.shares import Shares
 from tensorgate.gateway.engine.warmup import WarmUp
 from tensorgate.gateway.models.catalog import Catalog, Validate
 from tensorgate.gateway.models.meters import Meters
-from tensorgate.gateway.models.model_folder import Upload, first_program, store, wanted_versions
+from tensorgate.gateway.models.model_files import ModelFiles
+from tensorgate.gateway.models.model_folder import Upload, first_program, store
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.model_state import StoredModel
 from tensorgate.gateway.models.verification import NotVerified, Verified, Verifier, pinned
+from tensorgate.gateway.stores.cache import CacheFull
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +47,14 @@ _THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
 """One fewer than the cores, so that requests are served meanwhile."""
 _NO_PROGRAMS: Final = "this server takes none (see model_control.trusted)"
 _FOLDERS: Final = re.compile(r"(?<![^\s('\"=:,])/(?:[^\s/:'\"]+/)+")
+_URLS: Final = re.compile(r"\b[a-z][a-z0-9]*://[^\s'\"]*/")
 _CODES: Final = {
     NotVerified: Code.FAILED_PRECONDITION,
     FileNotFoundError: Code.NOT_FOUND,
     PermissionError: Code.PERMISSION_DENIED,
     MemoryError: Code.RESOURCE_EXHAUSTED,
+    ConnectionError: Code.UNAVAILABLE,
+    CacheFull: Code.RESOURCE_EXHAUSTED,
     ValueError: Code.INVALID_ARGUMENT,
 }
 
@@ -89,7 +95,7 @@ class RepositoryDeps:
     whether its files are programs, `parts` which models an ensemble is composed of; `validate` turns a model's plain
     YAML form into its configuration. `cache` is for models with response_cache. `reclaim` returns freed memory to the
     system; it is called in a thread. `warmup_requests` reads those that lie at the path of a version; it is called in a
-    thread, too. With `shares`, callers have theirs of the devices.
+    thread, too. `files` finds those of models, wherever they lie. With `shares`, callers have theirs of the devices.
     """
 
     load: LoadComputation
@@ -105,6 +111,7 @@ class RepositoryDeps:
     residency: Callable[[str], ModelResidency] = lambda name: ModelResidency()
     describe: Callable[[ModelConfig, str, int, Path], Computation | None] = lambda config, name, version, path: None
     shares: Shares | None = None
+    files: ModelFiles = field(default_factory=ModelFiles)
 
 
 class ModelLoader:
@@ -160,32 +167,43 @@ class ModelLoader:
         *,
         given: str | None = None,
     ) -> StoredModel:
-        """The versions at the path of a configuration. Call it in a thread. Raises OSError."""
-        place = config.path.path if config.path else Path()
+        """The versions at the path of a configuration. Call it in a thread. Raises OSError or ValueError."""
         deps = self._deps
-        versions = wanted_versions(config) if deps.versioned(config) else dict.fromkeys(deps.numbers(config), place)
-        return StoredModel(config, versions, fingerprint, upload, given)
+        found = deps.files.versions(config, deps.versioned(config), deps.numbers(config))
+        return StoredModel(config, found.paths, fingerprint, upload, given, found.trees)
 
     def described(self, stored: StoredModel, name: str) -> ModelView | None:
-        """How callers would see the highest version of a model; None where only its load would tell. In a thread.
-        Raises as a load does.
+        """How callers would see the highest version of a model; None where only its load would tell, or would fetch it.
+        In a thread. Raises as a load does.
         """
         version = max(stored.versions, default=None)
         if version is None:
             return None
-        config = stored.config
+        config, tree, files = stored.config, stored.trees.get(version), self._deps.files
+        if tree is not None and not files.stores.cache.has(tree):
+            return None
+        lease = files.lease(config, tree) if tree is not None else None
         verified = self._verifier.check(config, version, stored.versions[version])
         computation = self._deps.describe(config, name, version, stored.versions[version])
+        if lease is not None:
+            lease.close()
         if computation is None or not computation.platform or config.sequences is not None:
             return None
         spec = model_spec(config, computation, verified)
         return absent_view(name, version, tuple(stored.versions), computation, spec)
 
+    async def fetch(self, stored: StoredModel) -> None:
+        """Have the files of all versions on this machine, in the cache. Raises OSError or ValueError."""
+        for tree in stored.trees.values():
+            lease = await self._in_thread(self._deps.files.lease, stored.config, tree)
+            lease.close()
+
     async def load_version(self, name: str, version: int, stored: StoredModel, report: Report) -> Model | Reason:
         """A version, loaded and warmed up, or the reason for callers why not."""
         started = time.perf_counter()
         try:
-            path = stored.versions[version]
+            path, tree = stored.versions[version], stored.trees.get(version)
+            lease = await self._in_thread(self._deps.files.lease, stored.config, tree) if tree is not None else None
             verified = await self._in_thread(self._verifier.check, stored.config, version, path)
             model, warm_up = await self._make(name, version, stored.config, path, verified)
         except Exception as error:
@@ -193,6 +211,8 @@ class ModelLoader:
             text = load_error(error, stored.versions[version])
             report(LoadReport(name, version, error=text))
             return Reason(without_folders(text), code_of(error))
+        if lease is not None:
+            weakref.finalize(model, lease.close)  # mapped files of it stay until then
         model.load_seconds = time.perf_counter() - started
         report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up, verified=verified))
         return model
@@ -264,8 +284,8 @@ def public_error(error: Exception) -> str:
 
 
 def without_folders(text: str) -> str:
-    """A text for callers, who must not learn where models lie: folders of paths are removed."""
-    return _FOLDERS.sub("", text)
+    """A text for callers, who must not learn where models lie: folders of paths and URLs are removed."""
+    return _FOLDERS.sub("", _URLS.sub("", text))
 
 
 def code_of(error: Exception) -> Code:

@@ -48,6 +48,11 @@ def no_version(config: ModelConfig) -> str:
         names = sorted(entry.name + "/" * entry.is_dir() for entry in place.iterdir())
     except OSError as error:
         return f"no version to load in {place}: {error.strerror}"
+    return no_version_among(config, str(place), versions, names)
+
+
+def no_version_among(config: ModelConfig, place: str, versions: Sequence[int], names: Sequence[str]) -> str:
+    """Why there is none to load of these versions, in a folder with these names."""
     if versions:
         wanted = ", ".join(map(str, config.versions.named))
         return f"no version to load in {place}: found {_listed(list(map(str, versions)))}, but versions names {wanted}"

@@ -13,6 +13,7 @@ from tensorgate.gateway.contract.errors import Code, Reason
 from tensorgate.gateway.contract.questions import IndexEntry, VersionStatus
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.model_folder import Upload, files_fingerprint, tree_fingerprint
+from tensorgate.gateway.stores.listing import FileTree
 
 START: Final = "START"
 LOADING: Final = "LOADING"
@@ -29,8 +30,9 @@ _NO_REASON: Final = Reason("")
 class StoredModel:
     """A model as it lies on disk at one moment: its configuration, and the versions that its policy chooses.
 
-    `fingerprint` covers the whole model, `prints` each version and the files that the configuration names. `upload`
-    holds the files if a load call brought them, `given` is the configuration that it brought, as its text.
+    `trees` has the versions whose files lie elsewhere, and are fetched when they are loaded. `fingerprint` covers the
+    whole model, `prints` each version and the files that the configuration names. `upload` holds the files if a load
+    call brought them, `given` is the configuration that it brought, as its text.
     """
 
     config: ModelConfig
@@ -38,11 +40,13 @@ class StoredModel:
     fingerprint: Hashable = None
     upload: Upload | None = None
     given: str | None = None
+    trees: Mapping[int, FileTree] = field(default_factory=dict)
     prints: Mapping[int | None, Hashable] = field(init=False)
 
     def __post_init__(self) -> None:
         prints: dict[int | None, Hashable] = {
-            version: tree_fingerprint(path) for version, path in self.versions.items()
+            version: self.trees[version].key if version in self.trees else tree_fingerprint(path)
+            for version, path in self.versions.items()
         }
         object.__setattr__(self, "prints", prints | {None: files_fingerprint(self.config)})
 
@@ -62,6 +66,8 @@ class StoredModel:
 class ModelState:
     """One model, loaded or not. Whoever loads or unloads it holds its lock.
 
+    `unreachable`: the store where its versions lie could not be asked for them.
+
     `starting`: it is wanted from the start on, and the first attempt to load it is not over. `wanted`: it counts for
     readiness, unless it `is_new`: added while others serve, and not served yet; or is here `on_demand`, because
     somebody asked for it. `failed`: not all versions that were wanted first could be loaded; `error`: why none could
@@ -74,6 +80,7 @@ class ModelState:
     wanted: bool = False
     is_new: bool = False
     failed: bool = False
+    unreachable: bool = False
     error: str = ""
     on_demand: bool = False
     fingerprint: Hashable = None
@@ -91,12 +98,11 @@ class ModelState:
 
     @property
     def awaits_upstream(self) -> bool:
-        """Whether loading failed because another server was not available."""
-        return (
-            self.wanted
-            and not self.models
-            and any(status.state == END and status.code == Code.UNAVAILABLE for status in self.statuses.values())
-        )
+        """Whether loading failed because another server, or a store, was not available."""
+        if not self.wanted or self.models:
+            return False
+        ended = [status for status in self.statuses.values() if status.state == END]
+        return self.unreachable or any(status.code == Code.UNAVAILABLE for status in ended)
 
     def version_statuses(self) -> dict[int, VersionStatus]:
         """Every version that was ever wanted, as callers see it: one that lacks a part counts as unloaded."""

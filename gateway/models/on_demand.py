@@ -52,6 +52,10 @@ class Loads(Protocol):
         """A model as it lies on disk. In a thread. Raises ModelNotFound, ValueError, OSError."""
         ...
 
+    async def fetch_demanded(self, stored: StoredModel) -> None:
+        """Have its files on this machine. Raises what a fetch does."""
+        ...
+
     async def load_demanded(self, stored: StoredModel, name: str, report: Report) -> Reason | None:
         """Load it -> None, or why none of its versions serves."""
         ...
@@ -235,6 +239,7 @@ class OnDemand:
             for part in parts:
                 if self._models.is_loadable(part) and not any(True for _ in self._models.loaded(part)):
                     await self.demand(part, cause=load.cause)
+            await self._models.fetch_demanded(stored)  # who waits for a network keeps nobody from a place
             async with self._slots:
                 problem = await self._load_stored(name, load, stored)
         except asyncio.CancelledError:
@@ -452,15 +457,15 @@ def _measured(taken: Mapping[str, int], own: int, file_bytes: int) -> Mapping[st
 
 
 def _bytes_of(stored: StoredModel) -> int:
-    """The size of a model's files; 0 of one that has none."""
+    """The size of a model's files; 0 of one that has none. Of those that are not fetched yet, what their store says."""
     total = 0
     if stored.config.path is None:
         return total
-    for path in stored.versions.values():
+    for version, path in stored.versions.items():
         try:
             total += tree_bytes(path)
         except OSError:
-            continue
+            total += stored.trees[version].size if version in stored.trees else 0
     return total
 
 

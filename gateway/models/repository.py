@@ -72,7 +72,7 @@ class Repository(LoadedModels):
         self._control = control or ModelControl()
         self._residency = residency or Residency()
         roots = [root.path for root in self._control.model_roots]
-        self._catalog = ListedCatalog(catalog, deps.versioned, deps.validate, roots)
+        self._catalog = ListedCatalog(catalog, deps.versioned, deps.validate, roots, deps.files)
         verifier = Verifier(self._control)
         loader = ModelLoader(self._catalog, deps, trusted=self._control.trusted, verifier=verifier)
         names = catalog.names()
@@ -126,6 +126,10 @@ class Repository(LoadedModels):
         a load does.
         """
         return self._loader.described(self._loader.read(name), name)
+
+    async def fetch_demanded(self, stored: StoredModel) -> None:
+        """Have a model's files on this machine. Raises what a fetch does."""
+        await self._loader.fetch(stored)
 
     async def load_demanded(self, stored: StoredModel, name: str, report: Report) -> Reason | None:
         """Load a model that somebody asks for -> None, or why none of its versions serves."""
@@ -553,8 +557,10 @@ class Repository(LoadedModels):
         except Exception as error:
             log.debug("model %s cannot be read", state.name, exc_info=error)
             missing = isinstance(error, ModelNotFound)
+            state.unreachable = isinstance(error, ConnectionError)
             await self._refuse(state, f"no such model: {state.name}" if missing else error_line(error), report)
             return
+        state.unreachable = False
         await self._load(state, stored, report, anew=anew, current=lambda: self._catalog.listing is listing)
 
     async def _refuse(self, state: ModelState, text: str, report: Report) -> None:

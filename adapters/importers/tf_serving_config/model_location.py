@@ -8,6 +8,7 @@ from typing import Final
 
 from tensorgate.adapters.importers.common import is_version, needs_tensorflow
 from tensorgate.adapters.importers.common.location import local_path
+from tensorgate.gateway.contract.locations import OBJECT_STORES, parse_location
 
 ONNX: Final = "onnx"
 TENSORFLOW: Final = "tensorflow"
@@ -19,7 +20,8 @@ _FILES: Final = {"model.onnx": ONNX, "saved_model.pb": TENSORFLOW, "saved_model.
 class ServableLocation:
     """Where a model lies, and what computes it; `remark` is something to look at."""
 
-    path: Path
+    path: Path | str
+    """Of this machine; or a URL, as it was written."""
     backend: str
     because: str
     remark: str = ""
@@ -29,6 +31,10 @@ class ServableLocation:
 
 def find(base_path: str) -> ServableLocation:
     """Looks into the folder if it is on this machine. Raises ValueError with a remedy, or OSError."""
+    if base_path.partition("://")[0] in OBJECT_STORES:
+        url = parse_location(base_path).url
+        remark = f"is not looked into: check the backend, which is a guess; tensorflow {needs_tensorflow()}"
+        return ServableLocation(url, TENSORFLOW, "in an object store", remark)
     path = local_path(base_path)
     if not path.exists():
         remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {needs_tensorflow()}"

@@ -128,16 +128,23 @@ def test_a_uri_of_this_machine_is_a_path(run: Callable[..., Outcome]) -> None:
     assert outcome.config["models"]["m"]["path"] == str(Path.cwd() / "onnx")
 
 
+@pytest.mark.parametrize("url", ["gs://bucket/models/m", "s3://bucket/m"])
+def test_a_bucket_is_a_url(url: str, run: Callable[..., Outcome]) -> None:
+    outcome = models_of(run, f'name: "m" model_platform: "tensorflow" base_path: "{url}"')
+    assert outcome.config["models"]["m"]["path"] == url
+    assert outcome.said("-> path") == "m: models.config:2: base_path -> path, backend: tensorflow (in an object store)"
+
+
 REFUSED: dict[str, tuple[str, str]] = {
     # the second model, and what is said of it; the first is m
-    "a bucket": (
-        'name: "n" model_platform: "tensorflow" base_path: "gs://b/n"',
-        "3:51: model_config_list.config[1].base_path: gs://b/n is not on this machine; copy it here and name the "
-        "folder: gcloud storage cp -r gs://b/n DIR",
+    "a store that is none here": (
+        'name: "n" model_platform: "tensorflow" base_path: "hdfs://b/n"',
+        "3:51: model_config_list.config[1].base_path: hdfs://b/n is not on this machine; copy it here and name the "
+        "folder: hdfs dfs -get hdfs://b/n DIR",
     ),
-    "another bucket": (
-        'name: "n" model_platform: "tensorflow" base_path: "s3://b/n"',
-        "copy it here and name the folder: aws s3 cp --recursive s3://b/n DIR",
+    "a bucket and no name": (
+        'name: "n" model_platform: "tensorflow" base_path: "s3://"',
+        "expected s3://BUCKET/PREFIX",
     ),
     "a name twice": (
         'name: "m" …',

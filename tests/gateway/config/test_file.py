@@ -267,6 +267,15 @@ def test_defaults(folder: Path) -> None:
         },
         "ops": {},
         "repositories": [],
+        "stores": {
+            "cache": {"folder": None, "max_bytes": None},
+            "offline": False,
+            "sources": {},
+            "connections": 4,
+            "timeout_seconds": 30,
+            "retries": 5,
+            "allow_private_redirects": False,
+        },
         "upstreams": {},
         "model_control": {
             "mode": "none",

@@ -43,6 +43,8 @@ class World:
         self.memory: dict[str, Loaded] = {}
         self.log: list[str] = []
         self.slow: set[str] = set()
+        self.far: set[str] = set()
+        self.is_fetched = asyncio.Event()
         self.may_load = asyncio.Event()
         self.may_leave = asyncio.Event()
         self.may_leave.set()
@@ -65,6 +67,11 @@ class World:
         own = self.settings.get(name, ModelResidency())
         config = SimpleNamespace(device="cpu", backend="still", path=file, residency=own, name=name)
         return SimpleNamespace(config=config, versions={1: file})
+
+    async def fetch_demanded(self, stored: Any) -> None:
+        if stored.config.name in self.far:
+            self.log.append(f"fetch {stored.config.name}")
+            await self.is_fetched.wait()
 
     async def load_demanded(self, stored: Any, name: str, report: Any) -> Reason | None:
         self.log.append(f"load {name}")
@@ -108,6 +115,7 @@ async def make(tmp_path: Path) -> Any:
     yield world
     for each in made:
         each.may_load.set()
+        each.is_fetched.set()
         each.may_leave.set()
         await each.of.close()
 
@@ -197,6 +205,18 @@ async def test_who_is_not_to_wait_is_told_at_once_when_to_come_again(make: Any, 
     world.may_load.set()
     await until(lambda: "a" in world.told())
     await world.of.demand("a")
+
+
+async def test_who_is_fetched_from_afar_keeps_nobody_from_being_loaded(make: Any) -> None:
+    world = make(loads_at_once=1)
+    world.far.update(("x", "y"))
+    asking = [asyncio.ensure_future(world.of.demand(name)) for name in "xy"]
+    await until(lambda: len(world.log) == 2)
+    await world.ask("near")
+    assert world.told() == {"near"}
+    world.is_fetched.set()
+    await asyncio.gather(*asking)
+    assert world.told() == {"near", "x", "y"}
 
 
 async def test_a_load_that_failed_is_not_tried_again_at_once(make: Any, clock: Clock) -> None:

@@ -1,0 +1,1 @@
+from tests.system.store_servers import *

@@ -1,0 +1,1 @@
+from tests.gateway.store_world import *
