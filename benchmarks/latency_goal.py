@@ -46,7 +46,7 @@ from tensorgate.gateway.engine.latency_goal import GoalPolicy
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.simulation import Arrival, Simulation
 
-PORT = 18620
+PORT = 18090
 WIDTHS = (64, 4096, 4096, 64)
 """Most of a run of few rows is spent on reading weights: what batches are for."""
 MAX_ROWS = 128
@@ -62,6 +62,7 @@ EPILOG = """
 examples:
   python -m benchmarks.latency_goal                             # both, about half an hour
   python -m benchmarks.latency_goal --only simulation --seconds 20 --sizes 8 32 128
+  python -m benchmarks.latency_goal --target-ms 240 --curve 1:12.6,2:14.6,4:15.1,8:19,16:29.1,32:51.5,64:99.4,128:196.6
   python -m benchmarks.latency_goal --only server --shapes steady --cases padded --server-core 0 --load-core 1
 """
 

@@ -38,7 +38,7 @@ def contradictions(data: Any, classes: type[Config]) -> Iterator[tuple[Loc, str]
     yield from _not_of_grpc(_mapping(_mapping(data).get("listen")))
     yield from _unknown_limited_listeners(data)
     yield from _shares_of_nobody(data)
-    yield from _goals_beside_shares(data, models)
+    yield from _goals_beside_shares(data)
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
     yield from exposed_uploads(data, classes.uploading_dialects)
 
@@ -137,18 +137,6 @@ def _unknown_limited_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
                 yield loc, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
 
 
-def _goals_beside_shares(data: Any, models: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """What is due first goes first, or what is of the caller who has had least: a queue has one order."""
-    if _mapping(data).get("shares") is None:
-        return
-    for name, model in models.items():
-        if _mapping(model).get("target_p99_ms") is not None:
-            remark = (
-                "with shares, callers wait by what they have had, and not by when they are due; leave out one of both"
-            )
-            yield ("models", name, "target_p99_ms"), remark
-
-
 def _shares_of_nobody(data: Any) -> Iterator[tuple[Loc, str]]:
     """Shares of callers that there cannot be."""
     shares = _mapping(_mapping(data).get("shares"))
@@ -162,6 +150,17 @@ def _shares_of_nobody(data: Any) -> Iterator[tuple[Loc, str]]:
                 yield (
                     ("shares", "weights", name),
                     f"no listener has the name or the bind {quoted(name)}{hint(name, known)}",
+                )
+
+
+def _goals_beside_shares(data: Any) -> Iterator[tuple[Loc, str]]:
+    """Goals of models whose callers wait by their shares."""
+    if _mapping(data).get("shares") is not None:
+        for name, model in _mapping(_mapping(data).get("models")).items():
+            if _mapping(model).get("target_p99_ms") is not None:
+                yield (
+                    ("models", name, "target_p99_ms"),
+                    "who is due first goes first with a goal, and who has had least with shares; leave out one of them",
                 )
 
 

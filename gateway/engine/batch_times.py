@@ -46,6 +46,8 @@ class BatchTimes:
         self._table: list[float] = []
         """Rows -> seconds at a pace of 1, rising; [0] is 0."""
         self._best_up_to: list[int] = []
+        self.largest_seen = 0
+        """The most rows that have run."""
         self.candidates: list[int] = []
         """Sizes worth thinking of, rising: each is the best of those up to it."""
 
@@ -67,6 +69,7 @@ class BatchTimes:
             self._ratios.append(seconds / (expected * self._pace))
             self._pace = median(self._pace_of)
         near.append((rows, seconds / self._pace))
+        self.largest_seen = max(self.largest_seen, rows)
         self._seen += 1
         if self._seen < SHAPE_RUNS or self._seen % 8 == 0:
             self._draw()

@@ -8,14 +8,14 @@ which they come.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from tensorgate.gateway.contract.errors import GatewayError, WouldBeLate
 from tensorgate.gateway.engine.latency_goal import Clock, GoalPolicy, LatencyGoal
 from tensorgate.gateway.engine.pending_request import PendingRequest
-from tensorgate.gateway.engine.queue import Group, QueuePolicy, RequestQueue, batch_key, count_rows
+from tensorgate.gateway.engine.queue import Group, QueuePolicy, RequestQueue, count_rows
 from tensorgate.gateway.engine.token_budget import TokenBudget
 from tensorgate.gateway.engine.worker import Batch, Worker
 
@@ -67,9 +67,6 @@ class GoalQueue(RequestQueue):
             pending.due = due = deadline
         self._refuse_if_late(pending, due, now)
         super().add(pending)
-        group = self._groups[batch_key(pending)]
-        if len(group) > 1 and _order(group[-2]) > _order(pending) and group[-1] is pending:
-            _move_up(cast("deque[PendingRequest]", group))
 
     def next_batch(self, idle: Sequence[Worker]) -> tuple[Worker, Batch] | None:
         """The group whose first request is the most pressing, if it may leave, in the size that holds its goal."""
@@ -200,6 +197,17 @@ class GoalQueue(RequestQueue):
             return first.admission.rows
         return self.goal.size(worker.device, count_rows(group), first.admission.rows, first.due, now)
 
+    def _enter_group(self, key: Hashable, pending: PendingRequest) -> None:
+        """Behind everybody who is due sooner, or has a better rank."""
+        group = self._groups.get(key)
+        if not isinstance(group, deque):
+            self._groups[key] = self._new_group((pending,))
+            return
+        place = len(group)
+        while place and _order(group[place - 1]) > _order(pending):
+            place -= 1
+        group.insert(place, pending)
+
     def _room(self, group: Group) -> int:
         return self._size or 1
 
@@ -212,12 +220,3 @@ def _has_failed(batch: Batch) -> bool:
 
 def _order(pending: PendingRequest) -> tuple[int, float]:
     return pending.rank, pending.due
-
-
-def _move_up(group: deque[PendingRequest]) -> None:
-    """The last of a group goes before all that are due later."""
-    last = group.pop()
-    place = len(group)
-    while place and _order(group[place - 1]) > _order(last):
-        place -= 1
-    group.insert(place, last)

@@ -20,7 +20,7 @@ and raised slowly while they are not.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,6 +32,8 @@ _LATE_STEP: Final = 0.02
 _HELD_STEP: Final = 0.00005
 """A batch in 400 may be late: a rule that allows for one request in a hundred has no room left for a bad minute."""
 _LEAST_SHARE: Final = 0.5
+_ENOUGH: Final = 0.98
+"""A smaller batch is as good that serves so much of the rows a second: whoever comes meanwhile waits for less."""
 _WAIT_SHARE: Final = 0.25
 """Of the goal, the most that an idle device waits: the rest is there when a burst comes."""
 
@@ -136,8 +138,8 @@ class LatencyGoal:
         self._arrivals.add(rows, now)
 
     def full(self, device: str, now: float) -> int:
-        """The rows of a full batch: the size at which a row costs least, of those that leave whoever comes just after
-        it has begun the time for a run of his own.
+        """The rows of a full batch: the smallest size at which a row costs about as little as it can, of those that
+        leave whoever comes just after it has begun the time for a run of his own.
         """
         times = self.times[device]
         if not times.is_known:
@@ -148,7 +150,11 @@ class LatencyGoal:
             company = max(1, min(rows, math.ceil(rate * times.seconds(rows))))
             return times.likely(rows) + times.likely(company)
 
-        best = times.candidates[max(0, bisect_right(times.candidates, budget_s, key=both_s) - 1)]
+        fitting = max(1, bisect_right(times.candidates, budget_s, key=both_s)) - 1
+        best = times.candidates[fitting]
+        if best <= times.largest_seen:  # of larger ones nothing is known before they have run
+            at = bisect_left(times.candidates, _ENOUGH * times.rate(best), 0, fitting, key=times.rate)
+            best = times.candidates[at]
         self._full[device], self._full_s[device] = best, times.seconds(best)
         self.chosen_rows = best
         return best

@@ -201,8 +201,6 @@ class Model:
             sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
-        if shares is not None and plan.policy.goal is not None:
-            raise ValueError("target_p99_ms has no place beside shares, by which callers wait")
         schedule = Scheduler if shares is None else partial(FairScheduler, shares)
         self._use(
             schedule(

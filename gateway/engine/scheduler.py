@@ -88,9 +88,9 @@ class Scheduler:
         lock_keys = [worker.device_lock_key for worker in self._workers]
         self._has_contention = len(set(lock_keys)) < len(lock_keys)
         self._has_one_choice = len(set(devices)) < 2 and not self._has_contention
-        self.goal_queue: GoalQueue | None = None
-        """What it has learned of batches, where there is a goal."""
         self._queue = self._make_queue(policy, sequences, budget)
+        self.goal_queue = self._queue if isinstance(self._queue, GoalQueue) else None
+        """What it has learned of batches, where there is a goal."""
         self._on_leave, self._on_failure, self._on_answer = self._note_left, metrics.failed, metrics.answered
         self._has_timeouts = policy.has_timeouts
         is_free = sequences is None and budget is None and policy.goal is None
@@ -114,15 +114,13 @@ class Scheduler:
     def _make_queue(
         self, policy: QueuePolicy, sequences: SequencePolicy | None, budget: TokenBudget | None
     ) -> SchedulerQueue:
-        if sequences is not None:
-            return Sequences(self._name, policy, sequences, self._workers, lambda: self._schedule(0.0))
-        if policy.goal is None:
+        if sequences is None and policy.goal is not None:
+            side_by_side = {worker.device_lock_key: worker.device for worker in self._workers}
+            call_soon = self._loop.call_soon
+            return GoalQueue(self._name, policy, policy.goal, [*side_by_side.values()], budget, call_soon)
+        if sequences is None:
             return RequestQueue(self._name, policy, budget)
-        side_by_side = {worker.device_lock_key: worker.device for worker in self._workers}
-        self.goal_queue = GoalQueue(
-            self._name, policy, policy.goal, [*side_by_side.values()], budget, self._loop.call_soon
-        )
-        return self.goal_queue
+        return Sequences(self._name, policy, sequences, self._workers, lambda: self._schedule(0.0))
 
     @property
     def queued(self) -> int:

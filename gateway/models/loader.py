@@ -224,6 +224,8 @@ class ModelLoader:
         computation = await self._in_thread(self._deps.load, known, name, version, path)
         try:
             spec = await asyncio.to_thread(model_spec, config, computation, verified)
+            if spec.policy.goal is not None and self._deps.shares is not None:
+                raise ValueError("target_p99_ms: callers have shares, which have an order of their own; leave out one")
             model = Model(
                 name,
                 version,
