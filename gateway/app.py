@@ -40,7 +40,7 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.config.residency import ModelResidency, Residency
+from tensorgate.gateway.config.residency import Residency
 from tensorgate.gateway.contract.backend import BackendKind, ModelSource, SpokenUpstream
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, SampleRequest
@@ -126,7 +126,6 @@ _MAX_SHORT_CHARS: Final = 200
 """How long it is where there is a shorter one."""
 """The program of models with processes of their own. It imports this module."""
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
-_AS_ALL: Final = ModelResidency()
 Say = Callable[[str], None]
 
 
@@ -159,7 +158,7 @@ def _repository(
     load: LoadComputation,
     meters: Meters,
     cache: ResponseCache,
-    settings: Callable[[str], ModelResidency],
+    entries: Callable[[], Mapping[str, ModelConfig]],
     files: ModelFiles,
     shares: Shares | None = None,
 ) -> Repository:
@@ -180,7 +179,7 @@ def _repository(
         shares=shares,
         files=files,
         reclaim=reclaim_memory,
-        residency=settings,
+        entries=entries,
         describe=lambda model, name, version, path: describe(model, model_source(model, name, version, path)),
         warmup_requests=lambda path, view: [
             each
@@ -321,7 +320,7 @@ class App:
             self._load_model,
             meters,
             cache,
-            self._residency_of,
+            lambda: self._entries,
             files,
             self._shares,
         )
@@ -410,11 +409,6 @@ class App:
             self._kinds, self.router.resolve_loaded, self._on_loop, self.config.cpu.budget(), self._processes, self._ops
         )
         return load(config, name, version, path)
-
-    def _residency_of(self, name: str) -> ModelResidency:
-        """What a model's entry in the file in force says."""
-        entry = self._entries.get(name)
-        return _AS_ALL if entry is None else entry.residency
 
     def replica_offer(self, model: Model) -> ReplicaOffer | None:
         """What doors are told of a version of which they may run copies; None of any other."""
@@ -742,9 +736,7 @@ async def loaded_models(config: Config, kinds: Registries) -> AsyncIterator[Load
     processes = ModelProcesses(MODEL_PROCESS, __version__)
     load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget(), processes, config.ops)
     everything = config.model_copy(update={"residency": Residency()})
-    repository = _repository(
-        everything, kinds, models, validate, load_model, Meters(), ResponseCache(), lambda name: _AS_ALL, files
-    )
+    repository = _repository(everything, kinds, models, validate, load_model, Meters(), ResponseCache(), dict, files)
     options = config.dialects()
     dialects = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
     default_model = next((dialect.default_model for dialect in dialects.values() if dialect.default_model), None)

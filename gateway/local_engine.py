@@ -82,7 +82,7 @@ class LocalEngine:
             ModelConfiguration: self._model_configuration,
             ModelConfigurations: self._model_configurations,
             ModelActivities: self._model_activities,
-            ServedModels: lambda question: router.views(),
+            ServedModels: self._served_models,
             KnownVersions: lambda question: repository.known(),
             RepositoryIndex: self._repository_index,
             LoadModel: self._load,
@@ -170,6 +170,13 @@ class LocalEngine:
             VersionStatus(each.version, LOADING) if each.version in unready and each.state == AVAILABLE else each
             for each in statuses
         )
+
+    def _served_models(self, question: ServedModels) -> tuple[ModelView, ...]:
+        views = self._router.views()
+        if not question.absent:
+            return views
+        known = {view.name for view in views}
+        return (*views, *[view for view in self._repository.absent() if view.name not in known])
 
     def _is_absent(self, model: str) -> bool:
         """Whether a model is not in memory, and would be loaded for whoever asks."""

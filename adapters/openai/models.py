@@ -27,11 +27,11 @@ _STARTED_TEXT: Final = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_STARTED)
 
 
 def decode_models(call: Call, resolve: Resolve) -> ServedModels:
-    return ServedModels(form=_form(call))
+    return ServedModels(form=_form(call), absent=True)
 
 
 def decode_model(call: Call, resolve: Resolve) -> ServedModels:
-    return ServedModels(call.args["model"], _form(call))
+    return ServedModels(call.args["model"], _form(call), absent=True)
 
 
 def _form(call: Call) -> str:

@@ -66,11 +66,13 @@ class ModelList:
 class ServedModels:
     """What are the models that are served now, the highest version of each public name? -> tuple[ModelView, ...]
 
-    Both are for the dialect's own encoder: `name` is the one to tell of alone, `form` how.
+    Two are for the dialect's own encoder: `name` is the one to tell of alone, `form` how. `absent`: those too that are
+    not in memory and would be loaded for whoever asks, as far as the configuration file tells of them: without tensors.
     """
 
     name: str = ""
     form: str = ""
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

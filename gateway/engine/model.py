@@ -153,6 +153,11 @@ def absent_view(
     )
 
 
+def listed_view(name: str, mappings: Mapping[str, Any]) -> ModelView:
+    """A model that is not loaded, as far as its entry tells of it: to be listed."""
+    return ModelView(name, 0, (), NOTHING, NOTHING, NOTHING, 0, "", _Absent(name), mappings=mappings)
+
+
 class Model:
     """A loaded version: its view, the scheduler behind it, and its statistics since then.
 

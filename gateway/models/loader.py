@@ -46,6 +46,7 @@ Called in a thread; raises with a message for the operator.
 _THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
 """One fewer than the cores, so that requests are served meanwhile."""
 _NO_PROGRAMS: Final = "this server takes none (see model_control.trusted)"
+_AS_ALL: Final = ModelResidency()
 _FOLDERS: Final = re.compile(r"(?<![^\s('\"=:,])/(?:[^\s/:'\"]+/)+")
 _URLS: Final = re.compile(r"\b[a-z][a-z0-9]*://[^\s'\"]*/")
 _CODES: Final = {
@@ -90,7 +91,7 @@ class RepositoryDeps:
 
     `load` makes a computation, `meters` count what versions do.
     `describe` tells of a version that is not loaded, where its file does; it is called in a thread.
-    `residency` is what a model's entry in the file says of how it is held, before that is read.
+    `entries` are those of the configuration file, which are known before any model is read.
     `versioned` tells whether a model has version folders, `numbers` which versions one without them has, `runs_code`
     whether its files are programs, `parts` which models an ensemble is composed of; `validate` turns a model's plain
     YAML form into its configuration. `cache` is for models with response_cache. `reclaim` returns freed memory to the
@@ -108,10 +109,15 @@ class RepositoryDeps:
     runs_code: Callable[[ModelConfig], bool] = lambda config: True
     warmup_requests: Callable[[Path, ModelView], list[WarmupRequest]] = lambda path, view: []
     numbers: Callable[[ModelConfig], Iterable[int]] = lambda config: (1,)
-    residency: Callable[[str], ModelResidency] = lambda name: ModelResidency()
+    entries: Callable[[], Mapping[str, ModelConfig]] = lambda: NOTHING
     describe: Callable[[ModelConfig, str, int, Path], Computation | None] = lambda config, name, version, path: None
     shares: Shares | None = None
     files: ModelFiles = field(default_factory=ModelFiles)
+
+    def residency(self, name: str) -> ModelResidency:
+        """What a model's entry in the file says of how it is held."""
+        entry = self.entries().get(name)
+        return _AS_ALL if entry is None else entry.residency
 
 
 class ModelLoader:

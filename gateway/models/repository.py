@@ -30,7 +30,7 @@ from tensorgate.gateway.contract.errors import (
 )
 from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, UnloadModel, VersionStatus, WantedModel
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.engine.model import Model, listed_view
 from tensorgate.gateway.models.catalog import Catalog
 from tensorgate.gateway.models.changes import CatalogDiff, catalog_diff, differs
 from tensorgate.gateway.models.listed_catalog import PLATFORM, ListedCatalog
@@ -120,6 +120,15 @@ class Repository(LoadedModels):
     def read_demanded(self, name: str) -> StoredModel:
         """A model as it lies on disk. In a thread. Raises ModelNotFound, ValueError, OSError."""
         return self._loader.read(name)
+
+    def absent(self) -> list[ModelView]:
+        """The models of the configuration file that are not in memory, and would be loaded for whoever asks."""
+        entries = self.deps.entries()
+        return [
+            listed_view(name, entry.mappings())
+            for name, entry in entries.items()
+            if name in self.loadable and name not in self.snapshot.models
+        ]
 
     def described(self, name: str) -> ModelView | None:
         """How callers would see a model that is not loaded; None where only its load would tell. In a thread. Raises as

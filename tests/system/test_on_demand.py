@@ -17,7 +17,7 @@ import onnx
 import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
-from serving import HOST, Gateway, running
+from serving import DEMO, HOST, Gateway, running
 from waiting import wait_until
 
 from tensorgate.adapters.protobuf.messages import message
@@ -269,4 +269,26 @@ def test_nothing_is_read_of_a_model_that_proves_nothing(models: Path, tmp_path: 
             assert refused.status == 503
             assert "not verified: the SHA-256 of 1 is" in refused.json["error"]
         assert by_v2(gateway, "good") == 2
+        assert gateway.stop() == 0
+
+
+def test_models_of_texts_are_listed_and_answer(tmp_path: Path) -> None:
+    """A page for chats lists models first, and asks one of them then."""
+    demo = DEMO.parent / "demo/models"
+    writer = yaml.safe_load(DEMO.read_text())["models"]["writer"]
+    text = {key: str(DEMO.parent / value) if key != "kind" else value for key, value in writer["text"].items()}
+    del writer["example"]
+    models = {"writer": {**writer, "path": f"{demo}/writer.py:Writer", "text": text}}
+    models["plain"] = {"backend": "onnx", "path": str(demo / "half_plus_two")}
+    file = written(tmp_path, tmp_path / "none", models=models, residency={"on_demand": True})
+    (tmp_path / "none").mkdir()
+    with running(file) as gateway:
+        for _ in range(2):
+            listed = gateway.get("/openai/v1/models").json["data"]
+            assert [(each["id"], each["task"]) for each in listed] == [("writer", "completion")]
+            said = gateway.post("/openai/v1/completions", {"model": "writer", "prompt": "In the", "max_tokens": 3})
+            assert said.status == 200, said
+            assert said.json["usage"]["completion_tokens"] == 3
+        assert gateway.get("/openai/v1/models/nobody").status == 404
+        assert gateway.metrics().total("tensorgate_resident_models") == 1
         assert gateway.stop() == 0
