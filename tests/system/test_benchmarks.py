@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "gpu": (["--rounds", "1", "--seconds", "0.5", "--device", "cpu"], "", {0}),
     "grpc_infer": ([*SHORT, "--cases", "raw/16", "float_val/16"], "h2load", {0}),
     "json_http": ([*SHORT, "--cases", "v2/16", "tf_serving/16"], "wrk", {0}),
-    "latency_goal": (["--seconds", "1", "--tries", "1", "--shapes", "steady", "--delays-us", "0"], "", {0}),
+    "latency_goal": (["--only", "simulation", "--seconds", "1", "--shapes", "steady"], "", {0}),
     "make_models": ([], "", {0}),
     "mix": ([*SHORT, "--large", "v2 json"], "", {0}),
     "observability": ([*SHORT, "--cases", "v2/16"], "wrk", {0}),
