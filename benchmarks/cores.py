@@ -200,13 +200,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def check_machine(options: argparse.Namespace) -> None:
     """Everything that can be wrong before a server is started. Raises Failed."""
-    wrk.find_wrk()
-    h2load.find_h2load()
     missing = (options.servers | options.load) - os.sched_getaffinity(0)
     if missing:
         raise Failed(f"core {min(missing)} is not ours to use; choose with --servers and --load")
     if max(options.doors) > len(options.servers):
         raise Failed(f"{max(options.doors)} doors need as many cores, and --servers has {len(options.servers)}")
+    wrk.find_wrk()
+    h2load.find_h2load()
 
 
 def without_what_is_missing(contenders: Sequence[str]) -> list[str]:

@@ -36,6 +36,8 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "relay": (["--rounds", "1", "--seconds", "0.1"], "", {0}),
     "shares": (["--rounds", "1", "--seconds", "0.1"], "", {0, 1}),
     "shortcuts": ([*SHORT, "--only", "http_fast_path"], "wrk", {0}),
+    "text": (["relay", *SHORT], "", {0}),
+    "text_latency": (["--pause-ms", "2", "--chunks", "20"], "", {0}),
     "walls": ([*SHORT, "--contenders", "inside", "--models", "2", "--starts", "1"], "", {0}),
 }
 """Module -> its shortest settings, the program that it needs, and the exit statuses of a run to the end: 1 is a mark
