@@ -29,6 +29,7 @@ def make_service() -> Service:
         forwarded=lambda kind, named: None,
         named=lambda call: ("", ""),
         names=tuple,
+        is_public=lambda name: False,
         ask=None,
         regions=None,
     )

@@ -182,6 +182,7 @@ async def toy_port(
         forwarded=lambda kind, named: None,
         named=lambda call: ("", ""),
         names=lambda: (),
+        is_public=lambda name: False,
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
     service.started = True

@@ -353,7 +353,10 @@ class Repository:
             for name, versions in models.items()
         }
         self.all_available = lambda: True
-        self.snapshot = SimpleNamespace(models=loaded, labels={key: {} for key in (*models, "unloaded")})
+        self.is_loadable = lambda name: False
+        self.snapshot = SimpleNamespace(
+            models=loaded, labels={key: {} for key in (*models, "unloaded")}, loadable=frozenset()
+        )
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ class House:
             forwarded=lambda kind, named: None,
             named=lambda call: ("", ""),
             names=lambda: tuple(self.ready_models),
+            is_public=lambda name: name in self.ready_models,
         )
         self.service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
         self.service.started = True

@@ -142,6 +142,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         forwarded=lambda kind, named: None,
         named=lambda call: ("", ""),
         names=lambda: tuple(views),
+        is_public=views.__contains__,
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)

@@ -87,7 +87,10 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
 
     config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
     repository: Any = SimpleNamespace(
-        all_available=lambda: True, statuses=statuses, snapshot=SimpleNamespace(models={})
+        all_available=lambda: True,
+        statuses=statuses,
+        snapshot=SimpleNamespace(models={}),
+        is_loadable=lambda name: False,
     )
     router: Any = SimpleNamespace(
         resolve=resolve,
@@ -97,6 +100,7 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
         forwarded=lambda kind, named: None,
         named=lambda call: ("", ""),
         names=lambda: ("m",),
+        is_public=lambda name: name == "m",
         models_behind=lambda n: [n],
     )
     service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))

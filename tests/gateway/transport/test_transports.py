@@ -194,6 +194,7 @@ class House:
             forwarded=lambda kind, named: None,
             named=lambda call: ("", ""),
             names=lambda: ("m",),
+            is_public=lambda name: name == "m",
         )
         self.watch = Watching()
         counters: Any = {"plain": self.watch}
