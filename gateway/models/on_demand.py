@@ -25,7 +25,7 @@ from tensorgate.gateway.contract.errors import DeadlineExceeded, LoadFailed, Rea
 from tensorgate.gateway.contract.metrics import ResidencyCounts
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.ledger import Ledger, Resident
-from tensorgate.gateway.models.loader import LoadReport, Report
+from tensorgate.gateway.models.loader import LoadReport, Report, error_line, public_error
 from tensorgate.gateway.models.memory_meter import CPU, MemoryMeter
 from tensorgate.gateway.models.model_folder import tree_bytes
 from tensorgate.gateway.models.model_state import StoredModel
@@ -226,18 +226,19 @@ class OnDemand:
         return load
 
     async def _load(self, name: str, load: _Load) -> str:
-        """-> why it failed; empty: it serves."""
+        """-> why it failed, for callers; empty: it serves."""
+        said = ""
         try:
             leaving = self._leaving.get(name)
             if leaving is not None:
                 await asyncio.shield(leaving)
-            if any(True for _ in self._models.loaded(name)):
+            if self._is_loaded(name):
                 return ""
             async with self._slots:
                 stored = await asyncio.to_thread(self._models.read_demanded, name)
             self._parts[name] = parts = tuple(self._models.parts(stored.config))
             for part in parts:
-                if self._models.is_loadable(part) and not any(True for _ in self._models.loaded(part)):
+                if self._models.is_loadable(part) and not self._is_loaded(part):
                     await self.demand(part, cause=load.cause)
             await self._models.fetch_demanded(stored)  # who waits for a network keeps nobody from a place
             async with self._slots:
@@ -245,22 +246,22 @@ class OnDemand:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            problem = self._models_error(error)
+            log.debug("a model could not be loaded on demand", exc_info=error)
+            problem, said = public_error(error), error_line(error)
         finally:
             del self._loads[name]
             self.ledger.reserved.pop(name, None)
             if name not in self.ledger.residents:
                 self._parts.pop(name, None)
         if problem and problem is not _NO_ROOM:
-            self._note_failure(name, problem)
+            self._note_failure(name, problem, said or problem)
         elif not problem:
             self._failed.pop(name, None)
             self.counts.loads[load.cause] = self.counts.loads.get(load.cause, 0) + 1
         return problem
 
-    def _models_error(self, error: Exception) -> str:
-        log.debug("a model could not be loaded on demand", exc_info=error)
-        return str(error) or type(error).__name__
+    def _is_loaded(self, name: str) -> bool:
+        return any(True for _ in self._models.loaded(name))
 
     async def _load_stored(self, name: str, load: _Load, stored: StoredModel) -> str:
         """With a place among those that load."""
@@ -383,7 +384,7 @@ class OnDemand:
 
     def look(self) -> None:
         """Once."""
-        for name in [name for name in self.ledger.residents if not any(True for _ in self._models.loaded(name))]:
+        for name in [name for name in self.ledger.residents if not self._is_loaded(name)]:
             if name not in self._leaving:  # a caller, a reload or a poll has unloaded it
                 self.ledger.remove(name)
         self._note_uses()
@@ -416,12 +417,13 @@ class OnDemand:
 
     # -------------------------------------------------------------------------------------------------------- failing
 
-    def _note_failure(self, name: str, text: str) -> None:
+    def _note_failure(self, name: str, text: str, said: str) -> None:
+        """`text` is for callers, `said` for the log."""
         before = self._failed.get(name)
         delay = _FIRST_DELAY_S if before is None else min(2 * before.delay, _MAX_DELAY_S)
         self._failed[name] = _Failure(text, time.monotonic() + delay, delay)
         self.counts.failures += 1
-        log.warning("model %s was asked for, and failed to load: %s; not tried again for %.0f s", name, text, delay)
+        log.warning("model %s was asked for, and failed to load: %s; not tried again for %.0f s", name, said, delay)
 
     def _later(self, text: str, seconds: float) -> Unavailable:
         self.counts.turned_away += 1

@@ -239,6 +239,22 @@ async def test_a_load_that_failed_is_not_tried_again_at_once(make: Any, clock: C
     assert world.of.counts.failures == 4
 
 
+async def test_where_a_model_lies_is_for_the_log_alone(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    world = make()
+    place = "/srv/secret-models/a/config.pbtxt"
+
+    def read(name: str) -> Any:
+        raise PermissionError(13, "Permission denied", place)
+
+    world.read_demanded = read
+    for _ in range(2):  # who asks first, and who is told of it
+        with pytest.raises(Unavailable, match=r"Permission denied: 'config\.pbtxt'") as error:
+            await world.ask("a")
+        assert "secret-models" not in error.value.text
+    assert "secret-models" not in world.of.failure("a")
+    assert f"model a was asked for, and failed to load: [Errno 13] Permission denied: '{place}'" in caplog.text
+
+
 async def test_what_is_not_there_and_what_never_fits(make: Any) -> None:
     world = make()
     world.sizes["huge"] = 301
