@@ -23,6 +23,7 @@ from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.canonical import VERIFIED, Answers, InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Computation, Executor
+from tensorgate.gateway.contract.files import tree_bytes
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import Tensors
 from tensorgate.gateway.crossing.engine_link import RemoteModel
@@ -31,7 +32,7 @@ from tensorgate.gateway.engine.admission import INLINE_BELOW_SECONDS, AdmissionC
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.worker import run_alone
 from tensorgate.gateway.model_loading import model_source, program_of
-from tensorgate.gateway.models.model_folder import tree_bytes, tree_fingerprint
+from tensorgate.gateway.models.model_folder import tree_fingerprint
 from tensorgate.gateway.models.model_state import StoredModel
 from tensorgate.gateway.models.verification import pinned
 

@@ -105,3 +105,10 @@ class Existing:
         if location.scheme in OBJECT_STORES and find_spec("obstore") is None:
             raise ValueError(f"{location.scheme}:// needs the package obstore: {install_command('stores')}")
         return FileRef(written, Path(url), member, location)
+
+
+def tree_bytes(path: Path) -> int:
+    """The size of a file, or of all files below a folder."""
+    if path.is_dir():
+        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+    return path.stat().st_size

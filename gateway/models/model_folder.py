@@ -105,13 +105,6 @@ def tree_fingerprint(path: Path) -> Hashable:
     return (state.st_ino, state.st_mtime_ns, state.st_size)
 
 
-def tree_bytes(path: Path) -> int:
-    """The size of a file, or of all files below a folder."""
-    if path.is_dir():
-        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
-    return path.stat().st_size
-
-
 def _below(path: Path, depth: int) -> Iterator[tuple[str, int, int, int]]:
     """Entries of a folder. Its own time does not count: it changes when Python writes __pycache__."""
     try:

@@ -22,12 +22,12 @@ from typing import Final, Literal, Protocol
 from tensorgate.gateway.config import ModelConfig, Residency
 from tensorgate.gateway.config.residency import DAYS, ModelResidency
 from tensorgate.gateway.contract.errors import DeadlineExceeded, LoadFailed, Reason, Unavailable
+from tensorgate.gateway.contract.files import tree_bytes
 from tensorgate.gateway.contract.metrics import ResidencyCounts
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.ledger import Ledger, Resident
 from tensorgate.gateway.models.loader import LoadReport, Report, error_line, public_error
 from tensorgate.gateway.models.memory_meter import CPU, MemoryMeter
-from tensorgate.gateway.models.model_folder import tree_bytes
 from tensorgate.gateway.models.model_state import StoredModel
 from tensorgate.gateway.telemetry.histogram import SECONDS, Histogram
 

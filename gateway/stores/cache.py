@@ -31,6 +31,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Final
 
+from tensorgate.gateway.contract.files import tree_bytes
 from tensorgate.gateway.contract.locations import Location
 from tensorgate.gateway.stores.listing import FileTree, Listing, listing_of
 
@@ -228,7 +229,7 @@ class Cache:
             for folder in self._folders(kind):
                 size = last = 0.0
                 with suppress(OSError):
-                    size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+                    size = tree_bytes(folder)
                     last = (folder / ABOUT).stat().st_mtime
                 found.append((last, int(size), folder))
         return found

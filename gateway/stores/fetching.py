@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from tensorgate.gateway.contract.files import tree_bytes
 from tensorgate.gateway.stores.cache import Cache, Lease
 from tensorgate.gateway.stores.errors import Changed, Damaged, Unreachable
 from tensorgate.gateway.stores.http import CHUNK_BYTES, Policy, pause
@@ -46,7 +47,7 @@ class Fetcher:
                     self._fill(tree, store, partial)
 
     def _fill(self, tree: FileTree, store: Store, partial: Path) -> None:
-        there = sum(each.stat().st_size for each in partial.rglob("*") if each.is_file())
+        there = tree_bytes(partial)
         self._cache.make_room(max(tree.size - there, 0), tree.key)
         resumed = f", {_amount(there)} of it there already" if there else ""
         size = f", {_amount(tree.size)}" if tree.size else ""
